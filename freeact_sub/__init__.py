@@ -1,7 +1,7 @@
 """An agent that acts by running code in its own Jupyter kernel, and hands work to child agents.
 
 The SDK is the names that `__init__.pyi` imports. Each is imported when it is first used: `import freeact_sub` itself costs
-nothing, which is what lets `freeact-sub --help` answer at once.
+nothing, so `freeact-sub --help` answers at once.
 """
 
 import importlib
@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
 
 @cache
 def _homes() -> dict[str, str]:
-    """The module of each name that the stub spells out; by `*` it imports the events."""
+    """Return the module of each name that the stub spells out; by `*` it imports the events."""
     import ast  # noqa: PLC0415  # see the module's docstring
     from pathlib import Path  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`python -m freeact_sub` is `freeact-sub`."""
+"""The program `freeact-sub`, as `python -m freeact_sub`."""
 
 import sys
 

@@ -1,7 +1,6 @@
-"""`Activity`: what an agent is doing, derived from its events, for everything that shows working agents.
+"""Activities of agents, derived from their events, for everything that shows working agents.
 
-It holds only what is open (calls, questions, the model request), so it stays small however long a run takes. A front end
-adds only what it draws.
+An `Activity` holds only open things (calls, questions, the model request), so it stays small however long a run takes.
 """
 
 from dataclasses import dataclass, field
@@ -14,48 +13,48 @@ from freeact_sub.text import one_line, prompt_title
 
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20
-"""How many running strategies of an agent have their latest step kept."""
+"""Running strategies of an agent whose latest step is kept, at most."""
 
 
 MAX_PLANS = 5
-"""How many plans of an agent are kept."""
+"""Plans of an agent that are kept, at most."""
 
 
 @dataclass(kw_only=True)
 class Activity:
-    """One agent in its present run, or after its last."""
+    """The activity of one agent in its present run, or after its last."""
 
     agent_id: str
     parent_id: str | None = None
     depth: int = 0
     label: str = ""
-    """What its parent calls its work, else the first line of a child's prompt."""
+    """The parent's label, or the first line of the prompt."""
     status: str = "running"
-    """`queued` or `running`, then how the run ended."""
+    """The status `queued` or `running`, then the outcome."""
     started: float = 0.0
-    """When its run began, in seconds since the epoch."""
+    """The start of the run, in seconds since the epoch."""
     asking: set[str] = field(default_factory=set)
-    """The open questions of the agent and of those below it."""
+    """Open questions of the agent and of its descendants."""
     asking_since: float = 0.0
-    """When the first of them was asked."""
+    """The time of the first of them."""
     asked_seconds: float = 0.0
-    """Seconds of its run in which a question was open, without those of the questions that are open now."""
+    """Seconds of the run in which a question was open, without the questions that are open now."""
     usage: Usage = field(default_factory=Usage)
     tree_usage: Usage = field(default_factory=Usage)
     calls: list[ev.ToolCallStarted] = field(default_factory=list)
     """Open calls, oldest first: a cell, and the calls of its code."""
     reached: dict[str | None, ev.ToolProgress] = field(default_factory=dict)
-    """How far open calls of MCP servers are, by `call_id`, or `tool_call_id` for the model's."""
+    """Progress of open calls of MCP servers, by `call_id`, or `tool_call_id` for the model's."""
     questions: dict[str, ev.ApprovalRequest | ev.QuestionRequest] = field(default_factory=dict)
     """Questions that wait for a person, by id, oldest first."""
     progress: ev.ModelProgress | None = None
-    """The progress of its model request. None: the request is quick or was answered."""
+    """The progress of the model request. None: the request is quick or was answered."""
     strategies: dict[str, ev.StrategyProgress] = field(default_factory=dict)
     """The latest step of each strategy at work, by `strategy_id`."""
     plans: dict[str, ev.PlanUpdated] = field(default_factory=dict)
-    """The plans of its present or last run as they are now, by `plan_id`: its own, and those of `delegate`."""
+    """The plans of the present or last run, by `plan_id`: the agent's own, and those of `delegate`."""
     writes: Literal["", "writing", "thinking"] = ""
-    """The kind of text that its model is writing."""
+    """The kind of text that the model is writing."""
 
     @classmethod
     def of(cls, event: ev.AgentEvent) -> Self:
@@ -64,44 +63,44 @@ class Activity:
 
     @property
     def is_running(self) -> bool:
-        """Whether its run has not ended."""
+        """Whether the run has not ended."""
         return self.status in ("queued", "running")
 
     @property
     def pause(self) -> str:
-        """The note on the time for which its model request waits. Empty: it does not wait."""
+        """The note on the wait of the model request. Empty: it does not wait."""
         return "" if self.progress is None else self.progress.pause
 
     def seconds(self, now: float) -> float:
-        """Seconds that its run has taken so far, without those in which a question was open."""
+        """Return the seconds of the run so far, without the time in which a question was open."""
         until = self.asking_since if self.asking else now
         return max(0.0, until - self.started - self.asked_seconds)
 
     def asks(self, request_id: str, at: float) -> None:
-        """A question opens, of the agent or of one below it: from now on a person is waited for."""
+        """Note a new question of the agent or a descendant: from now on a person is awaited."""
         if not self.asking:
             self.asking_since = at
         self.asking.add(request_id)
 
     def is_answered(self, request_id: str, at: float) -> None:
-        """A question is closed."""
+        """Note the end of a question."""
         if request_id in self.asking:
             self.asking.remove(request_id)
             self.asked_seconds += 0 if self.asking else max(0.0, at - self.asking_since)
 
     @property
     def how_far(self) -> str:
-        """How far the newest open call is, in words that follow it; empty where its server does not tell."""
+        """The progress of the newest open call, in words that follow it; empty where its server does not tell."""
         reached = self.reached.get(_id_of(self.calls[-1])) if self.calls else None
         return "" if reached is None else f": {one_line(reached.words)}"
 
     @property
     def text(self) -> str:
-        """What the agent is doing, in one line; empty once it has ended."""
+        """The activity in one line; empty once the agent has ended."""
         return one_line(self._text()) if self.is_running else ""
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """Updates the agent with one of its events."""
+        """Update the agent with one of its events."""
         if self.status == "queued":
             self.status, self.started = "running", event.time or self.started
         match event:
@@ -184,13 +183,13 @@ class Activity:
 
 
 class Activities:
-    """What the agents of a tree are doing. `observe` is a tap of the channel; agents that have ended are dropped."""
+    """The activities of the agents of a tree. `observe` is a tap of the channel; agents that have ended are dropped."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Activity] = {}
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """Updates the event's agent."""
+        """Update the event's agent."""
         if isinstance(event, ev.AgentStarted):
             self._by_id[event.agent_id] = Activity.of(event)
         if isinstance(event, ev.AgentFinished):
@@ -199,13 +198,13 @@ class Activities:
             self._by_id[event.agent_id].observe(event)
 
     def of(self, agent_id: str) -> str:
-        """What an agent is doing, in one line; empty if it is not known to be working."""
+        """Return an agent's activity in one line; empty if it is not known to be working."""
         activity = self._by_id.get(agent_id)
         return "" if activity is None else activity.text
 
 
 def _id_of(event: ev.ToolCallStarted | ev.ToolProgress | ev.ToolOutput) -> str | None:
-    """Distinguishes the call from other open calls."""
+    """Return the id that distinguishes the call from other open calls."""
     return event.call_id or event.tool_call_id
 
 

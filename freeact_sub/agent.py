@@ -1,4 +1,4 @@
-"""`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
+"""The entry point of the SDK, `Agent`: the root of a tree of agents, whose kernel and history outlast each run.
 
 Each method is short: it calls the object that owns its topic, such as `Root` (open, run, close), or a feature. Code that an
 agent runs, such as a tool, acts on that agent's behalf: the children that it starts are that agent's.
@@ -91,10 +91,10 @@ class Agent(Generic[OutputT]):
     - `run(prompt)`: await it for the result, or iterate over its events and answer its approval requests.
     - `run_program(function)`: a function of yours does the work; the agent's `ask`, `task` and `map` share its budget.
     - `execute(code)`: a cell in the agent's kernel. `put`, `get`: values into the kernel, and out of it.
-    - `history`, `usage`, `agents()`: what was said, spent, and is at work. `cancel()`: end the run.
+    - `history`, `usage`, `agents()`: conversation, spending, agents at work. `cancel()`: end the run.
 
-    While it is not open, methods that need its kernel or a run raise FreeactError. While a run is live, those that begin
-    one raise AgentBusyError.
+    While the agent is not open, methods that need its kernel or a run raise FreeactError. While a run is live, methods
+    that begin one raise AgentBusyError.
     """
 
     def __init__(  # noqa: PLR0913  # what a user may replace; all are given by name
@@ -129,20 +129,20 @@ class Agent(Generic[OutputT]):
             tools: Functions of this program, or pydantic-ai's `Tool`, for this agent and its children. They run in this
                 process, and each call needs approval. Code in cells calls them as `await agent.tools.NAME(...)`.
             hooks: Functions that are called before calls and at other moments, besides the hooks of files (docs/hooks.md).
-            features: Take part in its life, in this order (docs/extending.md). None: `default_features(hooks)`. Empty: a
+            features: Features in their order (docs/extending.md). None: `default_features(hooks)`. Empty: a
                 bare agent, with kernel, children, approvals, budgets and events.
-            deps: What `RunContext.deps` is in them, and in the tools of `toolsets`.
+            deps: The value of `RunContext.deps` in `tools` and in the tools of `toolsets`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
             output_type: The type of the root's answer, as pydantic-ai's `output_type`. Children answer with text.
-            model_settings: Override `config.model_settings`.
-            kernel_provider: Starts the kernels. Its creator closes it, after the agents that use it. Default: the one that
-                `config.kernel.provider` names; the agents of an event loop share it, and the last one closes it.
-            taps: Called with every event before the reader receives it.
-            factory: Decides what each child is. Default: an agent like its parent.
+            model_settings: Settings that override `config.model_settings`.
+            kernel_provider: The provider of kernels. Its creator closes it, after the agents that use it. Default: that of
+                `config.kernel.provider`; the agents of an event loop share it, and the last one closes it.
+            taps: Functions that are called with every event before the reader receives it.
+            factory: An object that decides what each child is. Default: an agent like its parent.
             history: A conversation to continue, as returned by `Agent.history`. The model is told that its kernel is new.
             session: `new` records everything on disk; the id of a session continues it; None records nothing.
-            store: Has its session, instead of the one that `config.sessions.store` names.
+            store: The store of its session, instead of the one that `config.sessions.store` names.
             approve: Answers the approval requests of the agent and its children before anybody is asked: a function of the
                 `ApprovalRequest`, which may be async, that returns a `Decision`, True, False, or None: somebody else is
                 asked then, as without it. A call is denied if it raises.
@@ -184,7 +184,7 @@ class Agent(Generic[OutputT]):
         return self
 
     async def aclose(self) -> None:
-        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel."""
+        """Close the agent and everything in it. It can be opened again, with its history and a new kernel."""
         await self._root.aclose()
 
     async def __aenter__(self) -> Self:
@@ -200,7 +200,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes prompts: from `open` to `aclose`."""
+        """Whether the agent takes prompts: from `open` to `aclose`."""
         return self._root.loop is not None
 
     @property
@@ -220,7 +220,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def sessions(self) -> "SessionStore":
-        """The store of its session and of others."""
+        """The store of the agent's session and of others."""
         store: SessionStore = self._shared.features.named("sessions").session.store
         return store
 
@@ -239,7 +239,7 @@ class Agent(Generic[OutputT]):
         return tuple(agent.info for agent in self._tree.agents.values())
 
     def context(self) -> ContextUse:
-        """Return what fills the model's context window, with the instructions and tools of the last request."""
+        """Return the use of the model's context window, with the instructions and tools of the last request."""
         loop = self._root.opened
         return context_use(loop.history, loop.agent.run.parameters, loop.agent.window_tokens)
 
@@ -255,7 +255,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def mode(self) -> Mode:
-        """How much the agent and its children may do unasked. It may be set at any time.
+        """The mode: the actions that the agent and its children may take unasked. Can be set at any time.
 
         During a run, all calls are judged by the new mode at once, and open questions that it allows are closed. The wall
         around a kernel changes only with the next prompt: until then a mode that asks little because of its wall asks as
@@ -298,7 +298,7 @@ class Agent(Generic[OutputT]):
         budget: Budget = NO_BOUNDS,
         pictures: Sequence[BinaryContent] = (),
     ) -> Run[Any]:
-        """Make a run that does what the prompt says; it begins when it is first used, see `Run`.
+        """Make a run that carries out the prompt; it begins when it is first used (`Run`).
 
         Args:
             prompt: A text. Or a list of texts, pictures and files, which the model reads in this order: `BinaryContent`,
@@ -306,8 +306,8 @@ class Agent(Generic[OutputT]):
             output: The type of the answer; None: `output_type`. A frame of pandas or an array of numpy comes by value: the
                 model names a variable that holds it.
             inputs: Values by name, put into the agent's kernel as by `put`; the model reads their types and sizes.
-            budget: What the run and its children may spend; `config.budget` fills in the bounds that it leaves open.
-            pictures: They follow the prompt, unless `kernel.show_images_to_model` is off.
+            budget: The bounds of the run and its children; `config.budget` fills in the missing ones.
+            pictures: Pictures that follow the prompt, unless `kernel.show_images_to_model` is off.
         """
         pictures = pictures if self.config.kernel.show_images_to_model else ()
         return self._root.run(prompt, output=output, inputs=inputs or {}, budget=budget, pictures=pictures)
@@ -327,7 +327,7 @@ class Agent(Generic[OutputT]):
     @overload
     def run_sync(self, prompt: "Prompt", *, output: None = None, **options: Unpack[RunOptions]) -> RunResult[OutputT]: ...
     def run_sync(self, prompt: "Prompt", *, output: Any = None, **options: Unpack[RunOptions]) -> RunResult[Any]:
-        """Open the agent, run a prompt to its end, and close the agent: for programs without `async`. Arguments: see `run`.
+        """Open the agent, run a prompt to its end as `run` does, and close the agent: for programs without `async`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
         `Config.headless`). Raises FreeactError if an event loop is running in this thread, or the agent is open.
@@ -345,7 +345,7 @@ class Agent(Generic[OutputT]):
     def run_cell(self, code: str) -> Run[str]:
         """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command.
 
-        It needs approval like a cell of the model's. The model does not read it; its result is the
+        The cell needs approval like one of the model's. The model does not read it; its result is the
         `CodeExecutionOutput` among the events.
         """
         return self._root.run_cell(code)
@@ -372,15 +372,15 @@ class Agent(Generic[OutputT]):
 
     @property
     def present_run(self) -> Run[Any] | None:
-        """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
+        """The live run, whether `run`, `run_program` or `spawn` began it, if there is one."""
         return self._root.present_run
 
     def cancel(self, agent_id: str) -> bool:
-        """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
+        """Cancel a child with its descendants, also while no run is live. Return False if no such agent is working."""
         return (agent := self._tree.agents.get(agent_id)) is not None and agent.run.cancel()
 
     def try_now(self) -> bool:
-        """Make the model requests that wait for a busy or failed server now. Returns False if none waits.
+        """Make the model requests that wait for a busy or failed server now. Return False if none waits.
 
         `ModelProgress.paused_seconds` tells of a wait.
         """
@@ -397,7 +397,7 @@ class Agent(Generic[OutputT]):
     async def fork(self, at: int | None = None) -> str:
         """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on.
 
-        They share the files of the workspace. With `at` it is as the session was after that prompt: see `fork_session`.
+        Both share the files of the workspace. With `at` the copy is as the session was after that prompt (`fork_session`).
         Raises AgentBusyError if the agent or a detached child is at work, and SessionError if there is nothing to copy.
         """
         copy: str = await self._shared.features.named("sessions").fork(at)
@@ -535,7 +535,7 @@ class Agent(Generic[OutputT]):
         model: str | None = None,
         kept_in: Path | str | None = None,
     ) -> AnswerT:
-        """Ask the same about each row of a frame, and return the frame with the answers as columns, and a column `error`.
+        """Ask a question about each row of a frame, and return the frame with columns of answers, and a column `error`.
 
         `frame` is a DataFrame of pandas or a list of dicts; order and index stay. `template` names columns in braces. The
         fields of `output` become columns; a type without fields gives the column `answer`. Answers are kept in the file
@@ -547,11 +547,11 @@ class Agent(Generic[OutputT]):
         return await map_rows(self._root, frame, template, output, model, kept_in)
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run code in the agent's kernel, as one cell, and return how it ended, its text and what it displayed.
+        """Run code in the agent's kernel, as one cell, and return its status, text and displays.
 
-        Nobody is asked whether it may run, for it is the program's own. The agent's wall holds for it, and what it does
-        (files, programs, connections, children) needs approval like what the model's cells do. An error that it raises is
-        a `status`. It waits for a cell that is running, and the model reads nothing of it. Raises KernelLostError if the
+        Nobody is asked whether the cell may run, for it is the program's own. The agent's wall holds for it, and its actions
+        (files, programs, connections, children) need approval like those of the model's cells. An error that it raises is
+        a `status`. The call waits for a running cell, and the model reads nothing of it. Raises KernelLostError if the
         kernel ends, and LimitReachedError if the budget has no call left.
         """
         if not isinstance(code, str):
@@ -568,7 +568,7 @@ class Agent(Generic[OutputT]):
     async def put(self, /, **values: Any) -> None:
         """Put values of the program into variables of the agent's kernel: `await agent.put(df=df)`.
 
-        They are pickled, with classes and functions of the program's own modules, and travel in a file of which the kernel
+        Values are pickled, with classes and functions of the program's own modules, and travel in a file of which the kernel
         maps large arrays and frames. They are variables like any other: cells may change and replace them, and a session
         brings them back. Nothing tells the model of them; `run(inputs=...)` does. Raises InvalidRequestError for a value
         that cannot be pickled or a name that no variable can have, and KernelError if the kernel cannot read it.
@@ -604,16 +604,16 @@ class Agent(Generic[OutputT]):
     async def variables(self) -> dict[str, str]:
         """Return the variables that cells have made in the agent's kernel, oldest first: by name, a line on each.
 
-        The line has the type and the size, such as `df: pandas.DataFrame, shape (3, 2)`, or the value of a number. It waits
-        for a cell that is running. Raises KernelError if the kernel does not answer within `kernel.cell_timeout_seconds`.
+        The line has the type and the size, such as `df: pandas.DataFrame, shape (3, 2)`, or the value of a number. The call
+        waits for a running cell. Raises KernelError if the kernel does not answer within `kernel.cell_timeout_seconds`.
         """
         return await (await self._ready()).kernel.variables()
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
         """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
 
-        It counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`. With `own_files`, it and
-        its branches work in copies of the workspace: nobody else sees what they write there. `description` is a label.
+        The node counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`. With `own_files`, it
+        and its branches work in copies of the workspace: nobody else sees their files. `description` is a label.
         Raises KernelBranchError if the kernel cannot be copied, and SpawnForbiddenError if all kernels belong to nodes and
         to waiting agents.
         """
@@ -630,9 +630,9 @@ class Agent(Generic[OutputT]):
     async def promote(self, node: KernelNode) -> "Changes":
         """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
 
-        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns what was
-        taken over; files that freeact or git obey never are, and `left_out` names them. Raises WorkspaceConflictError if
-        the workspace has changed in the same places, ApprovalDeniedError if a path was denied, and OSError if writing
+        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns the
+        changes taken over; `left_out` names files that freeact or git obey, which never are. Raises WorkspaceConflictError
+        if the workspace has changed in the same places, ApprovalDeniedError if a path was denied, and OSError if writing
         failed; then the workspace is unchanged.
         """
         return await self._root.callers_loop.children.nodes.promote(node)
@@ -644,7 +644,7 @@ class Agent(Generic[OutputT]):
         return loop
 
     async def _ready(self) -> AgentLoop:
-        """The loop of the agent, when its kernel has the variables that a session brings back."""
+        """Return the loop of the agent, once its kernel has the variables that a session brings back."""
         loop = self._free_loop()
         if loop.kernel.is_due:
             await loop.children.in_run(loop.kernel.bring_back)  # a person may be asked about them
@@ -653,14 +653,14 @@ class Agent(Generic[OutputT]):
     async def compact(self, keep: str = "") -> Compacted | None:
         """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
 
-        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
-        if the summary could not be made; then the conversation is unchanged.
+        `keep` names the parts that the summary must keep above all. Returns None if the conversation is too short. Raises
+        FreeactError if the summary could not be made; then the conversation is unchanged.
         """
         found: Compacted | None = await self._shared.features.named("compaction").compact(keep)
         return found
 
     def run_compaction(self, keep: str = "") -> Run[str]:
-        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        """Make a run of `compact`, to read its events or cancel it. Its output says what was done."""
         run: Run[str] = self._shared.features.named("compaction").run_compaction(keep)
         return run
 
@@ -691,13 +691,13 @@ class Agent(Generic[OutputT]):
         return await self._undo.redo(prompts)
 
     async def undo_previews(self, most: int = 10) -> "list[UndoReport]":
-        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
+        """Return the reports of `undo` for the last prompt, for the last two, and so on up to `most` prompts."""
         return await self._undo.undo_previews(most)
 
     async def diff(self, prompts: int = 1) -> str:
-        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+        """Return the changes of the workspace's files since before the last prompt, or the last few, as a unified diff.
 
-        It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
+        Changes by any program are included, and a run may be live. Files that `.gitignore` names are left out.
         """
         return await self._undo.diff(prompts)
 
@@ -706,7 +706,7 @@ class Agent(Generic[OutputT]):
         return await self._undo.line_changes()
 
     async def effects(self, prompts: int = 1) -> "Effects":
-        """Return what has changed since before the last prompt, or the last few: variables and files, as a trial tells them.
+        """Return the changed variables and files since before the last prompt, or the last few, as a trial reports them.
 
         `reason` says what could not be compared. Raises AgentBusyError if a run is live.
         """
@@ -714,7 +714,7 @@ class Agent(Generic[OutputT]):
 
 
 def _named(features: Sequence[Feature], name: str) -> Any:
-    """Return the feature with this name. None: there is none."""
+    """Return the feature with this name, if there is one."""
     return next((feature for feature in features if isinstance(feature, Feature) and feature.name == name), None)
 
 

@@ -1,4 +1,4 @@
-"""The names of agents: for people a short id, with the label of the work if there is one; for the host a key.
+"""Names of agents: for people a short id, with the label of the work if there is one; for the host a key.
 
 The id of an agent is `agent-` and eight hexadecimal digits. The first four are its short id. A root gives no short id twice
 (`Tree`), so people can tell its agents apart by it, and type it wherever a command names an agent.
@@ -44,18 +44,18 @@ def parent_of(key: str) -> str | None:
 
 
 def short_id(agent_id: str) -> str:
-    """The first four digits of an agent's id; all of an id that has another form."""
+    """Return the first four digits of an agent's id; all of an id that has another form."""
     found = _ID.fullmatch(agent_id)
     return found[1] if found else one_line(agent_id, NAME_CHARS)
 
 
 def agent_name(agent_id: str, label: str) -> str:
-    """The short id, followed by the label if there is one."""
+    """Return the short id, followed by the label if there is one."""
     return f"{short_id(agent_id)} {one_line(label, NAME_CHARS)}".rstrip()
 
 
 def agents_meant(words: str, labels: Mapping[str, str]) -> list[str]:
-    """The ids of the agents that a person means by a name.
+    """Return the ids of the agents that a person means by a name.
 
     An id or a short id counts before a whole label, and both count before the beginning of an id or a part of a label.
 
@@ -78,7 +78,7 @@ def agents_meant(words: str, labels: Mapping[str, str]) -> list[str]:
 
 
 def candidates(agent_ids: list[str], labels: Mapping[str, str]) -> str:
-    """The names of several agents that a person may mean, in one line."""
+    """Return the names of several agents that a person may mean, in one line."""
     names = [agent_name(agent_id, labels[agent_id]) for agent_id in agent_ids[:MAX_CANDIDATES]]
     more = len(agent_ids) - len(names)
     return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")

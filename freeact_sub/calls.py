@@ -4,7 +4,7 @@ Every action that may need approval is one of these. People see them as they are
 reference to something that could change after the answer. `Action` says what each kind of them defines.
 
 This is the one list of their kinds: patterns, typed answers, the command line and the front ends read it. A new kind is a
-class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
+class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and the code that makes such a call.
 """
 
 import re
@@ -30,21 +30,21 @@ from freeact_sub.text import (
 )
 
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
-"""`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
+"""An operation on a file. `change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
 
 Topic: TypeAlias = str
-"""What a mode decides on, by its name in `BY_MODE` (`approvals/policy.py`)."""
+"""The topic of a mode's decision, by its name in `BY_MODE` (`approvals/policy.py`)."""
 
 
 class Action(ABC):
-    """What each kind of call defines."""
+    """The common part of all kinds of calls."""
 
     form: ClassVar[str]
-    """Its form on the command line."""
+    """The form on the command line."""
     main: ClassVar[str] = ""
     """The field that this text fills and that a person judges."""
     whole: ClassVar[bool] = False
-    """Rules decide it as a whole: a glob over code or a prompt would judge by words."""
+    """Whether rules decide the call as a whole: a glob over code or a prompt would judge by words."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -68,7 +68,7 @@ class Action(ABC):
 
     @property
     def text(self) -> str:
-        """What a person judges, in full; nothing is cut or hidden."""
+        """The text that a person judges, in full; nothing is cut or hidden."""
         return visible(getattr(self, self.main))
 
     @property
@@ -78,7 +78,7 @@ class Action(ABC):
 
     @property
     def acts_outside(self) -> bool:
-        """Whether it may have an effect besides its result, so that it has to be repeated each time."""
+        """Whether the call may have an effect besides its result, so that it has to be repeated each time."""
         return True
 
 
@@ -88,7 +88,7 @@ MAX_NAME_CHARS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class FanOut(Action):
-    """Many requests to a model, of which a few have run: what the rest will take, and the bound that is agreed."""
+    """Many requests to a model, of which a few have run, with a quote for the rest and the bound to agree to."""
 
     form = "its name"
     main = "what"
@@ -98,18 +98,18 @@ class FanOut(Action):
 
     kind: Literal["fan_out"] = "fan_out"
     what: str
-    """Its name, as `map`."""
+    """The name, as `map`."""
     more: int = 0
     """The requests or children that are left, corrections not counted."""
     tokens: tuple[float, float, float] = (0, 0, 0)
-    """About so many tokens, and the bounds that the number probably lies within."""
+    """The likely number of tokens, and the bounds around it."""
     cost_usd: tuple[float, float, float] | None = None
-    """The same of dollars. None: the model's price is not known."""
+    """The likely cost in dollars, and the bounds around it. None: the model's price is not known."""
     seconds: float = 0
     bound: str = ""
-    """The bound that an approval agrees to, as `$3.00`; what has been spent ends there."""
+    """The bound that an approval agrees to, as `$3.00`; spending ends there."""
     cheaper: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    """By name the models of the setting `models` that would take fewer dollars: see `ApprovalRequest.approve`."""
+    """Models of the setting `models` that would take fewer dollars, by name (`ApprovalRequest.approve`)."""
 
     @property
     def summary(self) -> str:
@@ -121,7 +121,7 @@ class FanOut(Action):
 
     @property
     def figures(self) -> str:
-        """What the rest takes, in one sentence."""
+        """The figures of the rest, in one sentence."""
         about, low, high = (float(f"{amount:.2g}") for amount in self.tokens)
         figures = [f"about {short_number(about)} tokens ({short_number(low)} to {short_number(high)})"]
         if self.cost_usd is not None:
@@ -149,11 +149,11 @@ class CodeAction(Action):
     kind: Literal["code"] = "code"
     code: str
     description: str = ""
-    """What the model says that the code does, for people; no rule reads it."""
+    """The model's description of the code, for people; no rule reads it."""
 
     @property
     def title(self) -> str:
-        """What the code does, in one line: in the model's words, else its first line that tells it."""
+        """The purpose of the code in one line: in the model's words, else its first line that tells it."""
         return own_title(self.description) or code_title(self.code)
 
     @property
@@ -175,17 +175,17 @@ class ShellCommand(Action):
 
     kind: Literal["shell"] = "shell"
     command: str
-    """As a shell would read it; a command started without a shell is quoted to mean the same."""
+    """The command as a shell would read it; one started without a shell is quoted to mean the same."""
     cwd: str = ""
-    """Its working directory. Empty: the workspace."""
+    """The working directory. Empty: the workspace."""
     outside: bool = False
-    """The host runs it, without a sandbox; a person is asked in every mode."""
+    """Whether the host runs the command, without a sandbox; a person is asked in every mode."""
     wall: bool = field(default=False, compare=False, repr=False)
-    """The kernel can start it behind a wall, where it only reads (`kernels/wall/reading.py`)."""
+    """Whether the kernel can start the command behind a wall, where it only reads (`kernels/wall/reading.py`)."""
     posix: bool = field(default=False, compare=False, repr=False)
-    """The shell that reads it may be another one than bash."""
+    """Whether the shell that reads the command may be another one than bash."""
     by_library: bool = field(default=False, compare=False, repr=False)
-    """A library starts it by itself, as the kernel says: for receipts only."""
+    """Whether a library starts the command by itself, as the kernel says: for receipts only."""
     purpose: str = ""
     """The purpose of a command that runs outside the sandbox, in the agent's words."""
 
@@ -214,7 +214,7 @@ class FileWrite(Action):
 
     kind: Literal["write"] = "write"
     path: str
-    """Absolute, or relative to the workspace."""
+    """The path, absolute or relative to the workspace."""
     operation: FileOperation = "write"
     named: str = ""
     """The code's name of the file, if it goes through a symbolic link. Empty: as `path`."""
@@ -273,7 +273,7 @@ class NetworkConnect(Action):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The same of the host and, where it is known, of its address."""
+        """The `host:port` of the host and, if known, of its address."""
         return (self.address, _address(self.ip, self.port)) if self.ip else (self.address,)
 
 
@@ -288,7 +288,7 @@ class McpCall(Action):
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
     read_only: bool = False
-    """The server says that the tool changes nothing."""
+    """Whether the server says that the tool changes nothing."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -328,7 +328,7 @@ class InCell:
     """A choice for a child in `help(agent.task)`."""
 
     form: str
-    """Its type, as Python writes it."""
+    """The type, as Python writes it."""
     text: str
 
 
@@ -368,7 +368,7 @@ class ChildChoices(BaseModel):
     agent: Annotated[Named, InCell("str | None", "A named agent type.")] = Field(
         default=None, description="A named type of child, if any are listed."
     )
-    """None: its parent's type."""
+    """The type. None: the parent's."""
     model: Annotated[
         Any,
         BeforeValidator(lambda model: model or None),
@@ -378,8 +378,8 @@ class ChildChoices(BaseModel):
             "A name of the setting `models`, or `inherit`: this agent's. None: its type's, or the setting's default.",
         ),
     ] = Field(default=None, description="A listed model, or inherit: yours.")
-    """A name; from a program also a `Model` of pydantic-ai. None: its type's, else that of `subagents.model`, else its
-    parent's."""
+    """The model: a name; from a program also a `Model` of pydantic-ai. None: the type's, else that of `subagents.model`,
+    else the parent's."""
     thinking: Annotated[
         Thinking | None,
         InCell(
@@ -387,7 +387,7 @@ class ChildChoices(BaseModel):
             "How much its model thinks: `off`, `minimal`, `low`, `medium`, `high`, `xhigh`, `max`. None: as here.",
         ),
     ] = Field(default=None, description="How much it thinks.")
-    """None: as its type says, else as its parent."""
+    """The amount of thinking. None: the type's, else the parent's."""
     history: Annotated[
         Literal["none", "all"] | Annotated[int, Field(ge=0)],
         BeforeValidator(_exchanges),
@@ -406,11 +406,11 @@ class ChildChoices(BaseModel):
             "characters, and the tools of an MCP server are `SERVER_TOOL`. None: all.",
         ),
     ] = Field(default=None, description="Its only tools, of yours.")
-    """None: all that it would have."""
+    """The tools. None: all that the child would have."""
     mode: Annotated[
         Mode | None, InCell("str | None", "`plan`, `ask`, `auto` or `full`, but never more than this agent's mode.")
     ] = Field(default=None, description="What it does without approval; never more than you. plan: change nothing.")
-    """None: its parent's."""
+    """The mode. None: the parent's."""
     scope: Annotated[str, InCell("str | None", "The limits of its work: a folder, files, a part of the task.")] = Field(
         default="", description="The limits of its work: a folder, files, a part."
     )
@@ -425,7 +425,7 @@ class ChildChoices(BaseModel):
         default_factory=Budget,
         description="More bounds: tool_calls, requests, tokens, cost_usd, seconds, children, depth.",
     )
-    """Cut to what its parent has left."""
+    """The budget, cut to the remainder of the parent's."""
     branch: Annotated[Flag, InCell("bool", "The child's kernel starts as a copy of this one, with all its variables.")] = (
         Field(default=False, description="Its kernel starts as a copy of yours, with your variables.")
     )
@@ -454,12 +454,12 @@ class ChildChoices(BaseModel):
 
     @property
     def kept(self) -> dict[str, Any]:
-        """The choices that were made for the whole life of the child, as JSON values."""
+        """The choices for the whole life of the child, as JSON values."""
         return self.model_dump(mode="json", exclude={*OF_ONE_RUN}, exclude_defaults=True)
 
     @property
     def model_words(self) -> str:
-        """How people read which model was chosen. Empty: none was."""
+        """The chosen model in words. Empty: none was chosen."""
         return (self.model or "") if isinstance(self.model, str | None) else str(self.model.model_id)
 
 
@@ -498,14 +498,14 @@ class SpawnCall(Action):
     agent: str = ""
     """The requested agent type. Empty: the parent's."""
     background: bool = False
-    """Its parent does not wait for it."""
+    """Whether the parent does not wait for the child."""
     resume: str = ""
     """The id of the ended child to resume. Empty: the child is new."""
     model: str = ""
-    """Its model, if it is another one than a child gets where nobody names one. Empty: that, or a resumed child's own."""
+    """The model, if it is another than the usual one. Empty: the usual one, or a resumed child's own."""
     thinking: str = ""
     history: str = ""
-    """What it reads of the conversation: `all`, or a number of exchanges. Empty: nothing."""
+    """The child's share of the conversation: `all`, or a number of exchanges. Empty: nothing."""
     tools: tuple[str, ...] | None = None
     own_files: bool = False
 
@@ -563,7 +563,7 @@ class SpawnCall(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class SavedVariables(Action):
-    """Variables that are about to be read in a kernel that may do more than the one that has saved them."""
+    """Variables that are about to be read in a kernel that may do more than the one that saved them."""
 
     form = "their names"
     main = "variables"
@@ -572,11 +572,11 @@ class SavedVariables(Action):
 
     kind: Literal["variables"] = "variables"
     variables: str
-    """A line for each, with its type and its size."""
+    """Lines on the variables, one each, with type and size."""
     saved_in: str = ""
-    """The mode of the kernel that has saved them, as in `mode plan`."""
+    """The mode of the kernel that saved them, as in `mode plan`."""
     more: str = ""
-    """What the kernel may do that the other one could not, as in `it has the network`."""
+    """The further rights of this kernel, as in `it has the network`."""
 
     @property
     def summary(self) -> str:
@@ -604,9 +604,9 @@ class ToolCall(Action):
     tool_name: str
     args: dict[str, Any] = field(default_factory=dict)
     requires_approval: bool = False
-    """Its developer lets no call run without a person's approval, whatever the mode."""
+    """Whether the developer lets no call run without a person's approval, whatever the mode."""
     harmless: bool = False
-    """It touches only the agent itself and its children; `ask` costs what its budget allows."""
+    """Whether the tool touches only the agent itself and its children; `ask` costs what its budget allows."""
 
     @property
     def summary(self) -> str:
@@ -638,7 +638,7 @@ CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call
 """Every kind of call, by name."""
 FILE: Final = "file"
 KINDS: Final = (*CALLS, FILE)
-"""What a rule may cover: a kind of call, or a file that a command names or that is written in any way."""
+"""Scopes of a rule: a kind of call, or a file that a command names or that is written in any way."""
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
@@ -651,7 +651,7 @@ def _first_line(text: str) -> str:
 
 
 def _more(text: str) -> str:
-    """The number of the lines that a line about the text leaves out."""
+    """Return the number of the lines that a line about the text leaves out."""
     left = len(text.strip().splitlines()) - 1
     return f"  (+{counted(left, 'line')})" if left > 0 else ""
 

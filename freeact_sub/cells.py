@@ -1,7 +1,7 @@
 """The output of cells as values, named after Jupyter's message specification.
 
-A kernel yields these values while a cell runs, and tells by an `ExecuteReply` how it has ended. They are the border between
-the wire (`kernels/wire/client.py`) and everything above it, so nothing above knows Jupyter messages.
+A kernel yields these values while a cell runs, and an `ExecuteReply` at its end. They are the border between the wire
+(`kernels/wire/client.py`) and everything above it, so nothing above knows Jupyter messages.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ MimeBundle: TypeAlias = dict[str, Any]
 """MIME type to data: text as `str`, images as base64 `str`, JSON types as plain values."""
 
 ReplyStatus: TypeAlias = Literal["ok", "error", "aborted", "timeout", "interrupted", "kernel_lost"]
-"""How a cell ended. `ok`, `error`, `aborted` are Jupyter's; the host sets the others."""
+"""The end of a cell. `ok`, `error`, `aborted` are Jupyter's; the host sets the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class DisplayData:
     data: MimeBundle
     metadata: dict[str, Any] = field(default_factory=dict)
     display_id: str | None = None
-    """Set if a later `DisplayData` with `update` may replace this one."""
+    """The id by which a later `DisplayData` with `update` may replace this one."""
     update: bool = False
-    """True: replaces an earlier display of the same `display_id`."""
+    """Whether this replaces an earlier display of the same `display_id`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,11 @@ class ExecuteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ClearOutput:
-    """The cell clears what it has put out so far."""
+    """The cell clears its output so far."""
 
     type: Literal["ClearOutput"] = "ClearOutput"
     wait: bool = False
-    """True: not before its next output comes. Events do not wait: theirs comes right before that output."""
+    """Whether to wait for the next output. Events do not wait: theirs comes right before that output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +87,13 @@ CellOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | ClearOutput |
 
 
 def size_of(output: CellOutput) -> int:
-    """The characters of an output."""
+    """Return the number of characters of an output."""
     rich = output.data.items() if isinstance(output, DisplayData | ExecuteResult) else ()
     return len(text_of(output)) + sum(len(str(data)) for kind, data in rich if kind != "text/plain")
 
 
 def text_of(output: CellOutput) -> str:
-    """The text of an output; a display that has none is told of by its kind."""
+    """Return the text of an output; a display without text is named by its kind."""
     match output:
         case StreamText():
             return output.text
@@ -106,7 +106,7 @@ def text_of(output: CellOutput) -> str:
 
 
 def text_of_bundle(data: MimeBundle) -> str:
-    """The text of rich output; if it has none, its kinds, such as `[displayed: text/html]`, for whoever reads only text."""
+    """Return the text of rich output, or for readers of text its kinds, such as `[displayed: text/html]`."""
     text = data.get("text/plain")
     kinds = [kind for kind in data if kind != "text/plain"]
     if kinds and (text is None or (isinstance(text, str) and not text.strip())):

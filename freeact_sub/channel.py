@@ -1,9 +1,9 @@
-"""`EventChannel`: the one bounded, ordered stream of a root run; `Emitter`: an agent's writer for it.
+"""The one bounded, ordered stream of a root run (`EventChannel`), and an agent's writer for it (`Emitter`).
 
 An event gets its `seq` at the moment it is accepted, after the wait for room, so the order of the stream and the order of
 the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is
-for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given; once
-it is abandoned, only the taps hear of it.
+for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop their events; once it is
+abandoned, only the taps hear of them.
 
 One event loop only (`check_event_loop`); no locks are needed because nothing awaits between the check and the append.
 """
@@ -23,11 +23,11 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentEvent, Event
 
 Tap = Callable[[Event], None]
-"""Called with each stamped event before it is queued, in order; must be quick and must not raise."""
+"""A function called with each stamped event before it is queued, in order; must be quick and must not raise."""
 
 
 def hearing(tap: Callable[[Any], None], *kinds: type[AgentEvent]) -> Tap:
-    """A tap for events of these types only."""
+    """Return a tap for events of these types only."""
     return lambda event: tap(event) if isinstance(event, kinds) else None
 
 
@@ -35,10 +35,10 @@ NO_HEADER: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventChannel:
-    """Carries the events of a root run from all its agents to one reader."""
+    """The channel of a root run, from all its agents to one reader."""
 
     def __init__(self, size: int = 64, taps: Sequence[Tap] = ()) -> None:
-        """Args: size: bound on queued events before `send` waits. taps: see `Tap`."""
+        """Open the channel. Args: size: bound on queued events before `send` waits. taps: called with each event."""
         self._room = anyio.Semaphore(size, fast_acquire=True)  # first come, first served
         self._waiting: deque[tuple[AgentEvent, bool]] = deque()
         self._changed = asyncio.Event()
@@ -53,7 +53,7 @@ class EventChannel:
         return not self._waiting
 
     async def send(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> AgentEvent | None:
-        """Queues an event once there is room. Args: header: fields to be set in it.
+        """Queue an event once there is room. Args: header: fields to be set in it.
 
         Returns:
             The event as the reader gets it. None: there is no reader, or the channel is closed.
@@ -67,25 +67,25 @@ class EventChannel:
         return self._append(event, header, took_room=True)
 
     def put(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> None:
-        """Queues an event at once, even over the bound. Args: header: fields to be set in it."""
+        """Queue an event at once, even over the bound. Args: header: fields to be set in it."""
         if not self.closed:
             self._append(event, header, took_room=False)
 
     def finish(self) -> None:
-        """Ends the stream after the queued events."""
+        """End the stream after the queued events."""
         self.closed = True
         self._room.release()
         self._changed.set()
 
     def abandon(self) -> None:
-        """Drops queued and later events: the reader is gone. The taps still hear of the end."""
+        """Drop queued and later events: the reader is gone. The taps still hear of the end."""
         self._waiting.clear()
         self._abandoned = True
         self._room.release()
         self._changed.set()
 
     async def receive(self) -> Event | None:
-        """Returns the next event, or None at the end of the stream."""
+        """Return the next event, or None at the end of the stream."""
         while not self._waiting:
             if self.closed or self._abandoned:
                 return None
@@ -108,10 +108,10 @@ class EventChannel:
 
 
 class DirectChannel(EventChannel):
-    """Hands each event over at once, while there is no run whose reader could read it."""
+    """A channel without a run, which hands each event over at once."""
 
     def __init__(self, hear: Tap, taps: Sequence[Tap] = ()) -> None:
-        """Args: hear: gets each event after the taps; as quick as they are."""
+        """Open the channel. Args: hear: gets each event after the taps; as quick as they are."""
         super().__init__(taps=(*taps, hear))
 
     def _append(self, event: AgentEvent, header: Mapping[str, Any], *, took_room: bool) -> AgentEvent:
@@ -124,7 +124,7 @@ class DirectChannel(EventChannel):
 
 @dataclass(frozen=True, kw_only=True)
 class Emitter:
-    """Writes one agent's events, with its header, to the root's channel."""
+    """A writer of one agent's events, with its header, to the root's channel."""
 
     channel: EventChannel
     agent_id: str
@@ -132,15 +132,15 @@ class Emitter:
     depth: int = 0
 
     async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
-        """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
+        """Send an event, and wait for a slow reader. Return the event as the reader gets it. None: the channel is closed."""
         return await self.channel.send(event, self._header(tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
-        """Sends an event without waiting, for endings."""
+        """Send an event without waiting, for endings."""
         self.channel.put(event, self._header(tool_call_id))
 
     def signed(self, event: AgentEvent) -> AgentEvent:
-        """The event with the agent's header."""
+        """Return the event with the agent's header."""
         return replace(event, **self._agent)
 
     @property
@@ -157,7 +157,7 @@ class Emitter:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread. None: none does."""
+    """Return the event loop that runs in this thread, if one does."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

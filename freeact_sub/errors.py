@@ -1,4 +1,4 @@
-"""Every exception of the package, in one tree.
+"""Exceptions of the package, in one tree.
 
 ::
 
@@ -58,7 +58,7 @@ _of_options = ContextVar("_of_options", default=False)
 
 @contextmanager
 def speaking_of_options() -> Iterator[None]:
-    """Have errors name options (`--mode auto`), as the command line and the notebook's magics take them, not arguments."""
+    """Let errors name options (`--mode auto`), as the command line and the notebook's magics take them, not arguments."""
     token = _of_options.set(True)
     try:
         yield
@@ -67,7 +67,7 @@ def speaking_of_options() -> Iterator[None]:
 
 
 def way(argument: str, option: str) -> str:
-    """Return the way out as the reader can go it. Args: argument: in a program. option: on the command line."""
+    """Return the way out for the reader. Args: argument: in a program. option: on the command line."""
     return option if _of_options.get() else argument
 
 
@@ -84,7 +84,7 @@ class UntrustedError(ConfigError):
     Attributes:
         files: Their contents, by path.
         headless: The settings forbid asking a person.
-        rest: Settings that leave them out. None: there are others than instructions, commands and skills, which are needed.
+        rest: Settings without them. None: not only instructions, commands and skills are untrusted.
     """
 
     def __init__(self, files: Mapping[Path, bytes], *, headless: bool, rest: Mapping[str, Any] | None = None) -> None:
@@ -144,7 +144,7 @@ class WorkspaceConflictError(FreeactError):
     """A node's changes cannot be promoted, because the workspace has changed in the same places. Nothing was written."""
 
     def __init__(self, conflicts: Sequence[str]) -> None:
-        """Args: conflicts: paths, relative to the workspace."""
+        """Make the error. Args: conflicts: paths, relative to the workspace."""
         shown = ", ".join(conflicts[:10]) + (f" and {len(conflicts) - 10} more" if len(conflicts) > 10 else "")
         super().__init__(f"the workspace and the node have both changed {shown}; nothing was written")
         self.conflicts = tuple(conflicts)
@@ -186,7 +186,7 @@ class ApprovalDeniedError(FreeactError):
 
     Attributes:
         reason: The reason in the words of the person, rule or hook that denied it.
-        ends_run: The run ends as well, as with `on_denial = "end"`.
+        ends_run: Whether the run ends as well, as with `on_denial = "end"`.
     """
 
     def __init__(self, reason: str, *, ends_run: bool = False) -> None:
@@ -240,7 +240,7 @@ class TaskError(FreeactError):
     """A run or a child did not complete, so it has no answer.
 
     Attributes:
-        result: Its `RunResult`: `status` and `error` say why, and `text` is the last text of its model.
+        result: The `RunResult`: `status` and `error` say why, and `text` is the last text of its model.
     """
 
     def __init__(self, result: Any) -> None:
@@ -274,7 +274,7 @@ class LimitReachedError(FreeactError):
         why: str = "",
         needed: float | None = None,
     ) -> None:
-        """Args: setting: the setting of the bound. why: replaces amount and bound in the text if these are not known."""
+        """Make the error. Args: setting: the setting of the bound. why: replaces amount and bound in the text if unknown."""
         whose = f", in the budget of {owner}" if owner else ""
         whose += f" (setting {setting})" if setting else ""
         rest = "; the rest is too little for one more request" if amount < bound else ""

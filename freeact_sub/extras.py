@@ -1,4 +1,4 @@
-"""Our optional packages (`[project.optional-dependencies]`), and those of providers: what is missing, and how to get it.
+"""Optional packages, ours (`[project.optional-dependencies]`) and the providers': the missing ones, and their commands.
 
 Commands name this Python and the packages themselves, so that they work in any folder.
 """
@@ -24,14 +24,14 @@ def require_extra(package: str, *, extra: str, needed_by: str) -> None:
         needed_by: The subject of the sentence: the command or setting that uses it.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: The package is not installed.
     """
     if not is_installed(package):
         raise ConfigError(f"{needed_by} needs the package {package}, which is not installed: run `{how_to_install(extra)}`")
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported. Args: package: the name by which it is imported."""
+    """Return whether a package can be imported. Args: package: the name by which it is imported."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):  # the package that it is in is missing
@@ -39,17 +39,17 @@ def is_installed(package: str) -> bool:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs one of our extras."""
+    """Return the command that installs one of our extras."""
     return shlex.join(install_command(*_requirements(extra)))
 
 
 def how_to_install_provider(extra: str) -> str:
-    """The command that installs what a provider's models need. Args: extra: of pydantic-ai."""
+    """Return the command that installs the packages of a provider's models. Args: extra: of pydantic-ai."""
     return shlex.join(install_command(provider_requirement(extra)))
 
 
 def install_command(*requirements: str) -> list[str]:
-    """The command that installs packages for this Python: by pip, or by uv in an environment that has no pip."""
+    """Return the command that installs packages for this Python: by pip, or by uv in an environment that has no pip."""
     import shutil  # noqa: PLC0415  # each start imports this module, and installs nothing
 
     uv = None if is_installed("pip") else shutil.which("uv")
@@ -58,14 +58,13 @@ def install_command(*requirements: str) -> list[str]:
 
 
 def provider_requirement(extra: str) -> str:
-    """The requirement for a provider's models: of the pydantic-ai that is installed, so that nothing else changes."""
+    """Return the requirement for a provider's models: of the installed pydantic-ai, so that nothing else changes."""
     import importlib.metadata  # noqa: PLC0415  # slow
 
     return f"{MODELS}[{extra}]=={importlib.metadata.version(MODELS)}"
 
 
 def _requirements(extra: str) -> list[str]:
-    """The packages of one of our extras."""
     import importlib.metadata  # noqa: PLC0415  # slow
     import re  # noqa: PLC0415
 

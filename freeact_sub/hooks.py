@@ -2,15 +2,15 @@
 
 Where they run is decided in `features/hooks.py`.
 
-`names_of` says what a call is called for hooks, with its arguments in the form that hooks of other agents read.
+`names_of` gives the names of a call for hooks, with its arguments in the form that hooks of other agents read.
 
-`read_answer` reads what a hook says by its exit code and its output, or by the value that a function returns. Exit code 2 is
-a denial, and standard error its reason. Exit code 0 with a JSON object on standard output is what the object says; another
+`read_exit` reads the answer of a hook from its exit code and its output, `read_value` from the value of a function. Exit
+code 2 is a denial, and standard error its reason. With exit code 0 a JSON object on standard output is the answer; another
 text is for the model at events that tell it something, and otherwise nothing. All else is a failure.
 
 `HookRunner` runs all hooks that match, side by side, each within its time. `run_command` runs the command of a hook in a
 shell, in the workspace and with the rights of the person. The process guard starts it: when the command ends, its time is
-up, its run is cancelled or the host ends, it and all that it has started end. What it prints is read while it runs, and only
+up, its run is cancelled or the host ends, it and all that it has started end. Its output is read while it runs, and only
 the beginning is kept.
 """
 
@@ -60,14 +60,14 @@ from freeact_sub.system.daemon_threads import DaemonThreads
 from freeact_sub.text import clean, one_line, shortened
 
 HookVerdict: TypeAlias = Literal["deny", "ask", "allow"]
-"""In the order in which one counts more than another."""
+"""Verdicts, in the order in which one counts more than another."""
 VERDICTS: Final[tuple[HookVerdict, ...]] = ("deny", "ask", "allow")
 TEXT_CHARS: Final = 10_000
 """Characters of a text of a hook that a model or a person reads."""
 DENIED: Final = 2
 """The exit code of a denial."""
 TELLS_MODEL: Final = frozenset(("UserPromptSubmit", "SessionStart", "SubagentStart"))
-"""Events at which what a hook prints is for the model."""
+"""Events at which a hook's output is for the model."""
 OLD_WORDS: Final[Mapping[str, HookVerdict]] = {
     "approve": "allow",
     "allow": "allow",
@@ -79,41 +79,41 @@ MAX_BEGINNINGS: Final = 50
 """Lines that are tried as the beginning of a JSON object."""
 WHITE: Final = string.whitespace + "\ufeff"
 OUR_KEYS: Final = frozenset(("decision", "hookSpecificOutput", "continue", "systemMessage"))
-"""A JSON object with one of these is meant as an answer."""
+"""Keys of a JSON object that is meant as an answer."""
 NO_REASON: Final = "it gave no reason"
 _threads: Final = DaemonThreads("hooks")
 MAX_OUTPUT_BYTES: Final = 1_000_000
-"""Of each stream; the rest is read and dropped."""
+"""Bytes of each stream; the rest is read and dropped."""
 CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
 class HookAnswer:
-    """What one hook says, or several together."""
+    """The answer of one hook, or of several together."""
 
     verdict: HookVerdict | None = None
-    """None: nothing."""
+    """The verdict, if there is one."""
     reason: str = ""
     context: str = ""
-    """For the model."""
+    """Text for the model."""
     notice: str = ""
-    """For people."""
+    """Text for people."""
     ends: bool = False
-    """The agent must not go on."""
+    """Whether the agent must not go on."""
     failure: str = ""
-    """Why it could not say anything."""
+    """The reason why the hook gave no answer."""
 
 
 SILENT: Final = HookAnswer()
 
 
 def failed(why: str) -> HookAnswer:
-    """The answer of a hook that failed."""
+    """Return the answer of a hook that failed."""
     return HookAnswer(failure=why)
 
 
 def read_exit(event: HookEvent, code: int, output: str, errors: str) -> HookAnswer:
-    """Reads how a command ended. Args: code: negative for a signal."""
+    """Read the end of a command. Args: code: negative for a signal."""
     output, errors = clean(output).strip(WHITE), shortened(clean(errors).strip(), TEXT_CHARS)
     if code == DENIED:
         return HookAnswer(verdict="deny", reason=errors or NO_REASON)
@@ -133,7 +133,7 @@ def read_exit(event: HookEvent, code: int, output: str, errors: str) -> HookAnsw
 
 
 def _has_late_object(output: str) -> bool:
-    """Whether an answer in JSON follows a text, so that it would be lost."""
+    """Return whether an answer in JSON follows a text, so that it would be lost."""
     for begin in [match.start() for match in re.finditer(r"^[ \t]*\{", output, re.MULTILINE)][:MAX_BEGINNINGS]:
         try:
             value = parse_json(output[begin:])
@@ -144,7 +144,7 @@ def _has_late_object(output: str) -> bool:
 
 
 def read_value(event: HookEvent, value: Any) -> HookAnswer:
-    """Reads the JSON that a command printed, or what a function returned."""
+    """Read the JSON that a command printed, or the value that a function returned."""
     if value is None or value == {}:
         return SILENT
     if isinstance(value, str):
@@ -194,7 +194,7 @@ def _text(value: Mapping[str, Any], name: str) -> str:
 
 
 def together(answers: list[HookAnswer]) -> HookAnswer:
-    """What several hooks say: the strictest verdict with its reasons, and all texts."""
+    """Return the answer of several hooks: the strictest verdict with its reasons, and all texts."""
     verdict = next((word for word in VERDICTS if any(answer.verdict == word for answer in answers)), None)
     deciding = [answer for answer in answers if answer.verdict == verdict and verdict is not None]
     return HookAnswer(
@@ -215,23 +215,23 @@ class CallNames:
     """A call as hooks read it."""
 
     names: tuple[str, ...]
-    """The names of its tool; a hook reads the first that its matcher names."""
+    """Names of the tool; a hook reads the first that its matcher names."""
     kind: str
-    """Its kind, which a matcher may name as well."""
+    """The kind of the call, which a matcher may name as well."""
     tool_input: dict[str, Any]
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """What a matcher may name."""
+        """All names that a matcher may use."""
         return tuple(dict.fromkeys((*self.names, self.kind)))
 
     def name_for(self, matched: str) -> str:
-        """The `tool_name` for a hook. Args: matched: what its matcher named."""
+        """Return the `tool_name` for a hook. Args: matched: the name in its matcher."""
         return matched if matched in self.names else self.names[0]
 
 
 def names_of(call: Call) -> CallNames:
-    """A call as hooks read it."""
+    """Return a call as hooks read it."""
     names, tool_input = _names_and_input(call)
     return CallNames(names=names, kind=call.kind, tool_input=tool_input)
 
@@ -273,11 +273,11 @@ def _said(**texts: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Hook:
-    """Calls a function at an event.
+    """A function that is called at an event.
 
-    The function gets what a command reads on standard input, as a dict, and returns what a command prints: a dict, or
-    None, which says nothing. An `ApprovalDeniedError` that it raises is a denial. It may be `async`; another one is called
-    in a thread. With `required` a hook that fails counts as a denial.
+    The function gets a command's standard input as a dict, and returns a command's output: a dict, or None, which says
+    nothing. An `ApprovalDeniedError` that it raises is a denial. It may be `async`; another one is called in a thread.
+    With `required` a failure counts as a denial.
     """
 
     event: HookEvent
@@ -288,19 +288,19 @@ class Hook:
     required: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if there is no such event, or the matcher is not a pattern."""
+        """Check the hook. Raises ConfigError if there is no such event, or the matcher is not a pattern."""
         if self.event not in HOOK_EVENTS:
             raise ConfigError(f"there is no event {self.event!r} for hooks: the events are {', '.join(HOOK_EVENTS)}")
         check_matcher(self.matcher)
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The name for people."""
         return getattr(self.run, "__qualname__", None) or type(self.run).__name__
 
 
 async def call_hook(hook: Hook, data: Mapping[str, Any]) -> HookAnswer:
-    """Calls the function. Its exceptions are the caller's, but for a denial."""
+    """Call the function. Its exceptions are the caller's, but for a denial."""
     given = dict(data)
     try:
         if inspect.iscoroutinefunction(hook.run) or inspect.iscoroutinefunction(getattr(hook.run, "__call__", None)):  # noqa: B004
@@ -316,29 +316,29 @@ async def call_hook(hook: Hook, data: Mapping[str, Any]) -> HookAnswer:
 
 AnyHook: TypeAlias = CommandHook | Hook
 AT_ONCE: Final = 20
-"""Hooks of one root that run at the same time; more wait."""
+"""Hooks of one root that run at the same time, at most; more wait."""
 SLOW_SECONDS: Final = 5.0
-"""People are told of a hook that takes longer."""
+"""Seconds after which people are told of a hook."""
 MAX_TOLD: Final = 20
-"""Different sentences about one hook that people are told."""
+"""Different sentences about one hook for people, at most."""
 LABEL_CHARS: Final = 80
 
 logger = logging.getLogger(__name__)
 
 
 class HookRunner:
-    """Runs hooks for the agents of one root."""
+    """The hooks of the agents of one root."""
 
     def __init__(self, hooks: Iterable[AnyHook], workspace: Path) -> None:
-        """Args: hooks: those of all agents."""
+        """Make the runner. Args: hooks: those of all agents."""
         self.hooks = tuple(hooks)
         self._workspace = workspace
         self._told: dict[str, set[str]] = {}
-        """What people have been told of each hook."""
+        """Sentences that people have read about each hook."""
         self.renew()
 
     def renew(self) -> None:
-        """Renew what belongs to an event loop."""
+        """Renew everything that belongs to an event loop."""
         self._places = anyio.Semaphore(AT_ONCE, fast_acquire=True)
 
     async def run(
@@ -352,14 +352,14 @@ class HookRunner:
         """Run the hooks of an event that match.
 
         Args:
-            hooks: Those that may match.
-            event: What happens.
-            names: What a matcher may name.
-            data: Makes what a hook reads from the name that its matcher named.
-            on_notice: Tells people of a hook that fails, and what a hook has for them.
+            hooks: The hooks that may match.
+            event: The event.
+            names: The names for matchers.
+            data: Makes a hook's input from the name in its matcher.
+            on_notice: Shows people failures and texts of hooks.
 
         Returns:
-            What they say together. None: no hook matches.
+            Their answer together. None: no hook matches.
         """
         matching = [(hook, name) for hook in hooks if (name := matched(hook, event, names)) is not None]
         if not matching:
@@ -405,17 +405,17 @@ class HookRunner:
 
 
 def matched(hook: AnyHook, event: HookEvent, names: Sequence[str]) -> str | None:
-    """The name that a hook's matcher names at an event. None: it does not match."""
+    """Return the name that a hook's matcher names at an event, if it matches."""
     return first_matched(hook.matcher, names) if hook.event == event else None
 
 
 def _wire(data: Mapping[str, Any]) -> bytes:
-    """One object of JSON; what JSON does not know becomes text."""
+    """Return one object of JSON; values that JSON does not know become text."""
     return json.dumps(data, default=str).encode("ascii") + b"\n"
 
 
 async def run_command(hook: CommandHook, data: bytes, workspace: Path) -> HookAnswer:
-    """Runs a command to its end. Args: data: what it reads on standard input."""
+    """Run a command to its end. Args: data: its standard input."""
     if changed := await asyncio.to_thread(hook.changed_scripts):
         return failed(f"{changed[0]} has changed since it was reviewed: start again to review it")
     environment, pipe = {**os.environ, PROJECT_VARIABLE: str(workspace)}, asyncio.subprocess.PIPE

@@ -1,27 +1,29 @@
-"""The ways in which agents act. `Mode`: how much without a question, from the least to the most; see docs/security.md."""
+"""Choices for agents. `Mode`: the actions without a question, from the least to the most (docs/security.md)."""
 
 from typing import Final, Literal, TypeAlias, get_args
 
 Mode: TypeAlias = Literal["plan", "ask", "auto", "full"]
-"""`plan`: nothing is written or connected to. `ask`: what matters is asked. `auto`: unasked in the wall. `full`: unasked."""
+"""A mode. `plan`: nothing is written or connected to. `ask`: important actions are asked. `auto`: unasked in the wall.
+`full`: unasked."""
 
 Headless: TypeAlias = Literal["allow", "deny", "auto"]
 """The answer to a question if nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""
 
 CodeActions: TypeAlias = Literal["tool", "block", "auto"]
-"""How a model says which code to run, see `Config.code_actions`."""
+"""The form in which a model submits code (`Config.code_actions`)."""
 
 NoAnswer: TypeAlias = Literal["empty", "small"]
-"""Which final texts are no answer, see `Config.answer_check`."""
+"""The final texts that are no answer (`Config.answer_check`)."""
 
 Profile: TypeAlias = Literal["small", "full"]
-"""How much models read about each tool."""
+"""The length of the tools' descriptions for models."""
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much an agent's model thinks before it answers; a model that has no such level uses the nearest."""
+"""The amount of thinking before an answer; a model without the level uses the nearest."""
 
 History: TypeAlias = Literal["none", "all"] | int
-"""What a child reads of its parent's conversation; a number: the last exchanges, each a prompt with all that follows it."""
+"""The share of its parent's conversation that a child reads; a number: the last exchanges, each a prompt with all that
+follows it."""
 
 INHERIT: Final = "inherit"
 """The name that stands for the model of the agent that starts a child."""
@@ -35,5 +37,5 @@ WALL_OF: Final[dict[Mode, Wall]] = {"plan": "read-only", "ask": "open", "auto": 
 
 
 def narrower(one: Mode, other: Mode) -> Mode:
-    """The one of two modes that asks, or forbids, more."""
+    """Return the one of two modes that asks, or forbids, more."""
     return min(one, other, key=MODES.index)

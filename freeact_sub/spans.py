@@ -1,7 +1,7 @@
 """OpenTelemetry spans for work that pydantic-ai does not see; it has its own for runs, requests and tools (docs/tracing.md).
 
 Without an OpenTelemetry SDK in the program, spans are nothing and cost next to nothing. They carry ids, names and numbers,
-and nothing of what was said or run. Names of attributes are those of the conventions for generative AI where these have one,
+and no texts or code. Names of attributes are those of the conventions for generative AI where these have one,
 and begin with `freeact_sub.` otherwise.
 """
 
@@ -20,7 +20,7 @@ Value: TypeAlias = str | bool | int | float
 
 @contextmanager
 def span(name: str, /, **attributes: Value) -> Iterator["Span"]:
-    """Traces a piece of work inside the current span. An error is named by its class, and not by its message.
+    """Trace a piece of work inside the current span. An error is named by its class, and not by its message.
 
     Args:
         name: The name of the work.
@@ -41,12 +41,12 @@ def span(name: str, /, **attributes: Value) -> Iterator["Span"]:
 
 
 def note(current: "Span", *, error: str = "", **attributes: Value) -> None:
-    """Adds to a span.
+    """Add to a span.
 
     Args:
         current: The span.
         error: The class of the error that the work has failed with, or the exit code of its program.
-        attributes: See `span`.
+        attributes: As for `span`.
     """
     current.set_attributes(_named(attributes))
     if error:
@@ -57,7 +57,7 @@ def note(current: "Span", *, error: str = "", **attributes: Value) -> None:
 
 
 def note_here(*, error: str = "", **attributes: Value) -> None:
-    """Adds to the current span; see `note`."""
+    """Add to the current span, as `note` does."""
     from opentelemetry import trace  # noqa: PLC0415  # see `span`
 
     note(trace.get_current_span(), error=error, **attributes)
@@ -65,7 +65,7 @@ def note_here(*, error: str = "", **attributes: Value) -> None:
 
 @contextmanager
 def part_of(conversation: str) -> Iterator[None]:
-    """Makes the current span, and all spans inside, part of a conversation: the agents of a session have one together."""
+    """Make the current span, and all spans inside, part of a conversation: the agents of a session share one."""
     from opentelemetry import baggage, context  # noqa: PLC0415  # see `span`
 
     note_here(**{CONVERSATION: conversation})
@@ -78,9 +78,9 @@ def part_of(conversation: str) -> Iterator[None]:
 
 @contextmanager
 def span_beside(name: str, /, **attributes: Value) -> Iterator["Span"]:
-    """Traces a piece of work inside the current span that gives way to other work, so that it is never the current span.
+    """Trace a piece of work inside the current span that gives way to other work, so that it is never the current span.
 
-    Args: see `span`.
+    Arguments are those of `span`.
     """
     from opentelemetry import trace  # noqa: PLC0415  # see `span`
 
@@ -106,7 +106,7 @@ def environment_of(made: "Span") -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierWork:
-    """Work that was done outside of any span, before somebody needed its result."""
+    """Work outside of any span, done before somebody needed its result."""
 
     name: str
     began: int
@@ -124,12 +124,12 @@ class EarlierWork:
 
 @contextmanager
 def span_or_later(name: str, later: list[EarlierWork], **attributes: Value) -> Iterator[None]:
-    """Traces a piece of work inside the current span; where there is none, notes it for whoever uses its result.
+    """Trace a piece of work inside the current span; without one, note it for the user of its result.
 
     Args:
         name: The name of the work.
         later: Gets the work, if it lies in no span.
-        attributes: See `span`.
+        attributes: As for `span`.
     """
     if is_in_span():
         with span(name, **attributes):
@@ -141,7 +141,7 @@ def span_or_later(name: str, later: list[EarlierWork], **attributes: Value) -> I
 
 
 def is_in_span() -> bool:
-    """Whether there is a current span."""
+    """Return whether there is a current span."""
     from opentelemetry import trace  # noqa: PLC0415  # see `span`
 
     return trace.get_current_span().get_span_context().is_valid

@@ -1,6 +1,6 @@
 """Fakes for tests, ours and yours: a scripted model, a kernel without a process, an approver that answers by rule.
 
-They are public and keep to the same protocols as the real things. Offline demos use the scripted model as well::
+They are public and keep to the protocols of the real things. Offline demos use the scripted model as well::
 
     model = ScriptedModel([[ToolCallPart("execute_ipython_cell", {"code": "print(6 * 7)"})], "It is 42."])
     async with Agent(config, model=model) as agent:
@@ -63,10 +63,9 @@ __all__ = [
 ]
 
 Item: TypeAlias = ModelResponsePart | str | asyncio.Event | Exception
-"""Part of a response: text, thinking, a tool call; an event is waited for (a silent model); an error is raised."""
+"""A part of a response: text, thinking, a tool call; an event is awaited (a silent model); an error is raised."""
 
 Turn: TypeAlias = Item | Sequence[Item]
-"""One model response."""
 
 Script: TypeAlias = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[list[ModelMessage], AgentInfo], Turn]
 """Turns of a conversation; or by a text that the conversation's first prompt contains; or a function of the messages."""
@@ -84,12 +83,12 @@ class ScriptedModel(FunctionModel):
     A dict has a list of turns for conversations whose first prompt contains the key, and a function returns the turn for the
     messages and the request's parameters.
 
-    It keeps no cursor: the turn follows from the conversation, so one model serves any number of agents at once. After its
+    There is no cursor: the turn follows from the conversation, so one model serves any number of agents at once. After its
     last turn it replies `(end of script)`.
     """
 
     def __init__(self, script: "Script", *, chunk_chars: int = 12, name: str = "scripted") -> None:
-        """Args: chunk_chars: size of the pieces that text and arguments are streamed in. name: the model's name."""
+        """Make the model. Args: chunk_chars: size of streamed pieces of text and arguments. name: the model's name."""
         self._script = script
         self._chunk_chars = chunk_chars
         self.requests = 0
@@ -139,14 +138,14 @@ class ScriptedModel(FunctionModel):
         return script[index] if index < len(script) else "(end of script)"
 
     def _pieces(self, text: str) -> list[str]:
-        """Cuts a text into pieces, at least one: pydantic-ai wants one also for an empty text."""
+        """Cut a text into pieces, at least one: pydantic-ai wants one also for an empty text."""
         return [text[start : start + self._chunk_chars] for start in range(0, len(text) or 1, self._chunk_chars)]
 
 
 def reply(info: AgentInfo, value: Any) -> ModelResponsePart:
     """Return the last response of a model, for a script that is a function of the messages and `info`.
 
-    It calls the tool that takes the answer, whatever its name and argument are; where there is none, the value is the text.
+    The response calls the tool that takes the answer, whatever its name and argument; without one, the value is the text.
     """
     if not info.output_tools:
         return TextPart(value if isinstance(value, str) else json.dumps(to_jsonable_python(value)))
@@ -162,19 +161,18 @@ CHILD_NOTE: Final = re.compile(r"\n\nYou are a child agent at depth .*?Answer be
 HOST_NOTES: Final = re.compile(
     r"\A\[(?:Your kernel is new|This conversation was forked|What came after this was undone)(?:.|\n(?!\n))*\]\n\n"
 )
-"""What the host tells a model in front of a prompt: one paragraph."""
+"""The host's notes to a model in front of a prompt: one paragraph."""
 
 
 def first_prompt(messages: Sequence[ModelMessage]) -> str:
-    """The prompt that began a conversation, without what the host tells its model: see `prompts`."""
+    """Return the prompt that began a conversation, without the host's notes."""
     return next(iter(prompts(messages)), "")
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[str]:
-    """The prompts of a conversation that are texts, as they were given.
+    """Return the prompts of a conversation that are texts, as they were given.
 
-    What the host tells a model with them is left out: in front of a prompt that its kernel is new, or where the conversation
-    was forked; behind it what a child is told of itself and its budget.
+    The host's notes are left out: in front of a prompt on a new kernel or a fork, behind it on a child and its budget.
     """
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     return [
@@ -185,19 +183,19 @@ def prompts(messages: Sequence[ModelMessage]) -> list[str]:
 
 
 class ScriptedApprover:
-    """Answers approval requests by a rule, and keeps all events.
+    """An approver that answers requests by a rule, and keeps all events.
 
     The rule is a function of the request; the default approves everything. Answers are given while the events are read, in
     the order in which they come.
     """
 
     def __init__(self, rule: Callable[[ev.ApprovalRequest], ev.Decision | None] | None = None) -> None:
-        """Args: rule: the decision for a request; None leaves it open, to be answered later by the test."""
+        """Make the approver. Args: rule: decides a request; None leaves it open, to be answered later by the test."""
         self._rule = rule or (lambda _: ev.Decision(allowed=True))
         self.events: list[ev.Event] = []
 
     async def drive(self, run: Any) -> Any:
-        """Read a run to its end; its result."""
+        """Read a run to its end; return its result."""
         async for event in run:
             self.events.append(event)
             if isinstance(event, ev.ApprovalRequest) and not event.headless and (decision := self._rule(event)) is not None:
@@ -216,7 +214,7 @@ class FakeKernel:
         self._namespace: dict[str, Any] = {}
         self._saved: tuple[Path, bytes] | None = None
         self.cells = 0
-        """Cells that have begun."""
+        """The number of cells that have begun."""
         self._lost = asyncio.Event()
         self._interrupted = asyncio.Event()
         self.lost_reason: str | None = None
@@ -243,15 +241,15 @@ class FakeKernel:
         yield CellRun(buffer)
 
     async def ask_host(self, method: str, **params: Any) -> Any:
-        """Makes a request that code in the kernel can make; raises the error that the code would read."""
+        """Make a request that code in the kernel can make; raise the error that the code would read."""
         return await self._handler(method, params, None)
 
     async def interrupt(self) -> None:
-        """Interrupts the running cell, if any, and its open requests to the host."""
+        """Interrupt the running cell, if any, and its open requests to the host."""
         self._interrupted.set()
 
     async def wait_lost(self) -> str:
-        """Waits until the kernel's process has ended, and returns the reason."""
+        """Wait until the kernel's process has ended, and return the reason."""
         await self._lost.wait()
         return self.lost_reason or ""
 
@@ -259,7 +257,7 @@ class FakeKernel:
         """Change nothing: nothing is asked here."""
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":
-        """See `BranchingKernel.branch`. Names are its own; values that can be changed are shared, unlike in a real one."""
+        """Make a kernel with the names of this one; values that can be changed are shared, unlike in a real branch."""
         if self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason}")
         if spec.trial is not None:
@@ -269,7 +267,7 @@ class FakeKernel:
         return branch
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
-        """See `BranchingKernel.snapshot`. What plain pickle takes is kept, without what values share, whatever its size."""
+        """Keep the values that plain pickle takes, whatever their size, without the objects that they share."""
         del max_bytes, keep
         kept: dict[str, bytes] = {}
         lost = []
@@ -295,7 +293,7 @@ class FakeKernel:
         )
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """Brings the variables of a snapshot back, modules, search path and working directory included."""
+        """Bring the variables of a snapshot back, modules, search path and working directory included."""
         try:
             kept, lost, rights = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
         except FileNotFoundError as error:
@@ -308,13 +306,13 @@ class FakeKernel:
         return RestoreReport(restored=variables, lost=tuple(lost))
 
     def die(self, reason: str = "it was killed by the test") -> None:
-        """Ends like a killed process."""
+        """End like a killed process."""
         self.lost_reason = reason
         self._lost.set()
         self._interrupted.set()
 
     async def aclose(self) -> None:
-        """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
+        """End the kernel and all processes that its cells started, and remove its files. Can be called again."""
         if self.lost_reason is None:
             self.die("it was closed")
 
@@ -350,25 +348,25 @@ class FakeKernel:
 
 
 class FakeKernelProvider:
-    """Starts `FakeKernel`s."""
+    """Provider of `FakeKernel`s."""
 
     def __init__(self) -> None:
         self.kernels: list[FakeKernel] = []
-        """All that were started."""
+        """All kernels that were started."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """See `KernelProvider.place`. What runs in the test's own process has no wall and no environment of its own."""
+        """Return a place without a wall and an environment of its own: it is the test's process."""
         del mode, settings
         return KernelPlace(wall=None, environment={}, description=f"Its working directory is {workspace}.")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """The actions that the audit hook in a kernel lets pass. None: there is no hook, and only the wall confines code."""
+        """Return the settings unchanged."""
         return settings
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> FakeKernel:
-        """Starts a kernel and waits until it is ready; cancelling leaves nothing behind."""
+        """Start a kernel and wait until it is ready; cancelling leaves nothing behind."""
         self.kernels.append(FakeKernel(spec, handler))
         return self.kernels[-1]
 
     async def aclose(self) -> None:
-        """Releases the provider's other resources. Can be called again."""
+        """Release the provider's other resources. Can be called again."""

@@ -1,13 +1,13 @@
-"""Makes text from models, tools and kernels safe to show.
+"""Text from models, tools and kernels, made safe to show.
 
 Such text is not trusted: an escape sequence in it could move the cursor, write the clipboard, or hide what a person is
-asked to approve. What a person judges (code, arguments) keeps every character: those that could hide something are
-written out.
+asked to approve. Text that a person judges (code, arguments) keeps every character: those that could hide something
+are written out.
 
 `CursorText`: lines as a terminal shows them, written by a program that moves the cursor, as progress bars do.
 
-Titles (`own_title`, `code_title`, `command_title`, `prompt_title`): what an action is for, in one line: the model's own
-words, else the first line that tells it. A title is text from a model, or from what it wrote. People find an action by it
+Titles (`own_title`, `code_title`, `command_title`, `prompt_title`): the purpose of an action in one line: the model's own
+words, else the first line that tells it. A title is text of a model. People find an action by it
 and never approve by it: a question shows the whole code. No rule reads a title.
 """
 
@@ -41,7 +41,7 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
 _WHOLE = re.compile(r"( *)((?:`[^`\n]*`|[^ `]|`)+)")  # a word, or what stands in backticks: a command is copied as one line
 MAX_ESCAPE_CHARS: Final = 64
-"""A longer escape sequence is taken for text."""
+"""Characters of the longest escape sequence; a longer one is text."""
 
 _TOKENS: Final = re.compile(r"(\n|\r|\x08|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_=>])")
 _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*)?\Z")
@@ -51,28 +51,28 @@ Line = TypeVar("Line", str, list[tuple[str, str]])
 
 
 def fenced(text: str, language: str = "") -> str:
-    """The text as a block of Markdown, with a fence that is longer than any in it."""
+    """Return the text as a block of Markdown, with a fence that is longer than any in it."""
     fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def clean(text: str) -> str:
-    """The text without escape sequences and control characters; carriage returns overwrite, as in a terminal."""
+    """Return the text without escape sequences and control characters; carriage returns overwrite, as in a terminal."""
     return _HIDDEN.sub("", _overwrite(_SEQUENCE.sub("", text)))
 
 
 def printable(text: str) -> str:
-    """The text without control characters."""
+    """Return the text without control characters."""
     return _HIDDEN.sub("", text)
 
 
 def whole_text(text: str) -> str:
-    r"""The text with half characters written out (`\ud83d`), as `repr` does: UTF-8 cannot hold them."""
+    r"""Return the text with half characters written out (`\ud83d`), as `repr` does: UTF-8 cannot hold them."""
     return text if text.isascii() else _HALF.sub(_escape, text)
 
 
 def whole_value(value: Any) -> Any:
-    """A value of JSON with the half characters in its texts and names written out."""
+    """Return a value of JSON with the half characters in its texts and names written out."""
     if isinstance(value, str):
         return whole_text(value)
     if isinstance(value, dict):
@@ -81,19 +81,19 @@ def whole_value(value: Any) -> Any:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """The cleaned text as one line of at most `limit` characters."""
+    """Return the cleaned text as one line of at most `limit` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, of which at most `limit` characters are shown; the number of the others stands at its end."""
+    """Return at most `limit` characters of the text, with the number of the others at its end."""
     left = len(text) - limit
     return text if left <= 0 else f"{text[:limit]} … {counted(left, 'more character')}"
 
 
 def lines_to_compare(before: str, after: str) -> tuple[list[str], list[str]]:
-    """The lines of two texts. Only a newline ends a line; where the texts differ in their line ends, so do the lines."""
+    """Return the lines of two texts. Only a newline ends a line; texts with other line ends have other lines."""
     texts = [before.split("\n"), after.split("\n")]
     differ = bool(before and after) and before.endswith("\n") is not after.endswith("\n")
     for lines in texts:
@@ -107,12 +107,12 @@ def lines_to_compare(before: str, after: str) -> tuple[list[str], list[str]]:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, such as `1 turn` or `1,234 turns`."""
+    """Return a number with its noun, such as `1 turn` or `1,234 turns`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text without its middle if it has more than `limit` characters."""
+    """Return the text without its middle if it has more than `limit` characters."""
     if len(text) <= limit:
         return text
     mark = f"\n… {len(text) - limit:,} characters left out …\n" if limit > 400 else " … "
@@ -121,15 +121,15 @@ def shortened(text: str, limit: int) -> str:
 
 
 def visible(text: str) -> str:
-    r"""The text with every character that is not drawn, or that changes how others are drawn, written out (`\x1b`).
+    r"""Return the text with every character that is not drawn, or changes how others are drawn, written out (`\x1b`).
 
-    For what a person is asked to approve: nothing can hide in it.
+    Nothing can hide in it from a person who is asked to approve it.
     """
     return _HIDING.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def fitted(text: str, stream: TextIO | None) -> str:
-    """The text with its lines broken between words, if the stream is a terminal; elsewhere as it is.
+    """Return the text with its lines broken between words, if the stream is a terminal; elsewhere as it is.
 
     Words that are longer than a line, commands in backticks and lines that are indented are left to the terminal.
     """
@@ -154,12 +154,12 @@ def _folded(line: str, columns: int) -> str:
 
 
 def whole_line(text: str) -> str:
-    """The text as one line in which nothing is cut or hidden."""
+    """Return the text as one line in which nothing is cut or hidden."""
     return visible(text).replace("\n", "\\n")
 
 
 def colours_only(text: str) -> str:
-    """The text without control characters and escape sequences other than those that set colours."""
+    """Return the text without control characters and escape sequences other than those that set colours."""
     kept = _SEQUENCE.sub(lambda match: match["colour"] or "", _overwrite(text))
     parts = _COLOUR.split(kept)  # text and colours take turns
     return "".join(part if index % 2 else _HIDDEN.sub("", part) for index, part in enumerate(parts))
@@ -179,7 +179,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def files_text(written: Sequence[str], removed: Sequence[str]) -> str:
-    """Written and removed files in one line; empty without files."""
+    """Return written and removed files in one line; empty without files."""
     parts = []
     for what, files in (("written", written), ("removed", removed)):
         shown = ", ".join(one_line(name, 200) for name in files[:FILES_SHOWN])
@@ -190,7 +190,7 @@ def files_text(written: Sequence[str], removed: Sequence[str]) -> str:
 
 
 def wrong_fields(problems: Iterable[Any]) -> str:
-    """The first problems of a pydantic `ValidationError.errors()` in one line, each with the path of its field."""
+    """Return the first problems of a pydantic `ValidationError.errors()` in one line, each with the path of its field."""
     found = [problem for problem in problems if isinstance(problem, Mapping)][:PROBLEMS_SHOWN]
     parts = [(".".join(map(str, problem.get("loc", ()))), str(problem.get("msg", ""))) for problem in found]
     return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
@@ -207,7 +207,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def short_number(number: float) -> str:
-    """A number in two digits or three, as `410k`."""
+    """Return a number in two digits or three, as `410k`."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= unit:
             return f"{number / unit:.3g}{name}" if number < 1000 * unit else f"{number / unit:,.0f}{name}"
@@ -215,32 +215,32 @@ def short_number(number: float) -> str:
 
 
 def dollars(amount: float) -> str:
-    """An amount of money, with as many digits as a small one needs."""
+    """Return an amount of money, with as many digits as a small one needs."""
     return f"${amount:,.2f}" if amount >= 0.1 or not amount else f"${amount:.2g}"
 
 
 def dollars_spread(spread: tuple[float, float, float]) -> str:
-    """About how much, and the bounds that the amount probably lies within."""
+    """Return a likely amount, and the bounds around it."""
     about, low, high = map(dollars, spread)
     return f"{about} ({low} to {high})"
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds or minutes or hours."""
+    """Return a time in seconds or minutes or hours."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def arguments_text(args: dict[str, Any]) -> str:
-    """Arguments, with nothing hidden; code alone as it is."""
+    """Return arguments with nothing hidden; code alone as it is."""
     if list(args) == ["code"]:
         return visible(value_text(args["code"]))
     return "\n".join(visible(f"{name} = {value_text(value)}") for name, value in args.items())
 
 
 def value_text(value: Any) -> str:
-    """An argument as people read it: text as it is, all else as JSON."""
+    """Return an argument as people read it: text as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -251,7 +251,7 @@ class CursorText(ABC, Generic[Line]):
     """
 
     def __init__(self, blank: Line, columns: int) -> None:
-        """Makes one empty line.
+        """Make one empty line.
 
         Args:
             blank: A line of one blank.
@@ -262,7 +262,7 @@ class CursorText(ABC, Generic[Line]):
         self._restart()
 
     def _restart(self) -> None:
-        """One empty line, with the cursor at its beginning."""
+        """Make one empty line, with the cursor at its beginning."""
         self._lines: list[Line] = [self._blank * 0]
         self._row = self._column = 0
         self._unfinished = ""
@@ -270,10 +270,10 @@ class CursorText(ABC, Generic[Line]):
 
     @abstractmethod
     def _line(self, text: str) -> Line:
-        """Text without line breaks as a line."""
+        """Return text without line breaks as a line."""
 
     def _write(self, text: str) -> None:
-        """Writes as a program does, at the cursor."""
+        """Write as a program does, at the cursor."""
         text, self._unfinished = self._unfinished + text, ""
         unfinished = _UNFINISHED.search(text)
         if unfinished is not None and len(unfinished[0]) <= MAX_ESCAPE_CHARS:
@@ -285,7 +285,7 @@ class CursorText(ABC, Generic[Line]):
                 self._put(token)
 
     def _put(self, text: str) -> None:
-        """Writes over the text at the cursor. Args: text: without line breaks."""
+        """Write over the text at the cursor. Args: text: without line breaks."""
         line = self._lines[self._row]
         before = line[: self._column] + self._blank * (self._column - len(line))
         self._lines[self._row] = before + self._line(text) + line[self._column + len(text) :]
@@ -297,7 +297,7 @@ class CursorText(ABC, Generic[Line]):
             self._lines.append(self._blank * 0)
 
     def _obey(self, key: str) -> None:
-        """Moves the cursor or erases, as terminals do. Args: key: a control character or an escape sequence."""
+        """Move the cursor or erase, as terminals do. Args: key: a control character or an escape sequence."""
         if key == "\n":
             self._next_row()
         elif key == "\r":
@@ -340,7 +340,7 @@ SCANNED_CHARS: Final = 20_000
 _SHELLS: Final = re.compile(r"%%(?:bash|sh|zsh|!|sx|system|script\s+(?:/\S+/)?(?:bash|sh|zsh))(?:\s|$)")
 """Cells whose other lines are commands."""
 _AROUND: Final = re.compile(r"%%(?:time|timeit|capture|prun|memit)\b")
-"""Cells that only measure or hide what their other lines do."""
+"""Cells that only measure or hide the effects of their other lines."""
 _PREPARES: Final = re.compile(
     r"(?:import|from)\s|@|%(?:matplotlib|config|load_ext|reload_ext|autoreload|precision)\b"
     r"|(?:try|else|finally|pass|except\b.*)\s*:?\s*$|if\s+__name__\s*==|global\s|nonlocal\s"
@@ -354,12 +354,12 @@ _QUOTES: Final = ('"""', "'''", 'r"""', "r'''")
 
 
 def own_title(title: str) -> str:
-    """A title that a model has written, as one line without control characters."""
+    """Return a title that a model has written, as one line without control characters."""
     return one_line(title, TITLE_CHARS)
 
 
 def code_title(code: str) -> str:
-    """The first line of a cell that tells what it does: a comment, a command, or a statement that is no import."""
+    """Return the first line that tells the purpose of a cell: a comment, a command, or a statement that is no import."""
     return _code_title(code[:SCANNED_CHARS])
 
 
@@ -376,23 +376,23 @@ def _code_title(code: str) -> str:
 
 
 def command_title(command: str) -> str:
-    """The first line of a command that tells what it does."""
+    """Return the first line of a command that tells its purpose."""
     return _shell(_lines(command))
 
 
 def prompt_title(prompt: str, limit: int = TITLE_CHARS) -> str:
-    """The first line of a prompt that has a letter or a digit."""
+    """Return the first line of a prompt that has a letter or a digit."""
     told = (line for line in _lines(prompt) if any(map(str.isalnum, line)))
     return one_line(next(told, "").strip(_BORDER), limit)
 
 
 def _lines(text: str) -> list[str]:
-    """The lines that are not blank."""
+    """Return the lines that are not blank."""
     return [line.rstrip() for line in text[:SCANNED_CHARS].split("\n") if line.strip()]
 
 
 def _meaningful(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of Python from the first one on that tells something."""
+    """Yield the lines of Python from the first one on that tells something."""
     left = iter(lines)
     for line in left:
         words = line.strip()
@@ -416,7 +416,7 @@ def _meaningful(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _after_import(words: str, left: Iterator[str]) -> str:
-    """Skips the other lines of an import, and returns what follows it on its line."""
+    """Skip the other lines of an import, and return the rest of its last line."""
     if not words.startswith(("import ", "from ")):
         return ""
     while words.endswith("\\") or words.count("(") > words.count(")"):
@@ -429,7 +429,7 @@ def _after_import(words: str, left: Iterator[str]) -> str:
 
 
 def _comment(words: str) -> str:
-    """The text of a comment; empty if it is for programs, or a line drawn with signs."""
+    """Return the text of a comment; empty if it is for programs, or a line drawn with signs."""
     if _MARKED.match(words):
         return ""
     text = words.strip(_BORDER)
@@ -437,7 +437,7 @@ def _comment(words: str) -> str:
 
 
 def _statement(lines: Iterator[str]) -> str:
-    """The first of the lines, with the next ones if the statement goes on there."""
+    """Return the first of the lines, with the next ones if the statement goes on there."""
     told = next(lines, "")
     for more in lines if told.endswith(_GOES_ON) else ():
         apart = " " if told.endswith((",", "\\")) and not more.lstrip().startswith((")", "]", "}")) else ""
