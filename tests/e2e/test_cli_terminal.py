@@ -219,7 +219,7 @@ def test_without_a_terminal_to_answer_blocks_are_drawn_and_questions_denied(star
     assert "\nI was denied." in terminal.shown
 
 
-def test_what_a_cell_prints_cannot_reach_the_terminal(start: Start) -> None:
+def test_escape_sequences_of_a_cell_do_not_reach_the_terminal(start: Start) -> None:
     code = r"print('\x1b]0;owned\x07\x1b[2J\x1b[1;1Hsafe\x1b[31mred\x1b[0m [/x]')"
     with chat(by_turn(cell(code), ["\x1b]0;owned\x07\x1b[2Jdone [/x]"])) as server:
         terminal = start(server, "run", "attack", "--yes")

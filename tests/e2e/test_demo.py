@@ -153,7 +153,7 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
+def test_the_demo_asks_in_a_terminal(tmp_path: Path, denied: bool) -> None:
     demo = str(copy_examples(tmp_path) / "demo/demo.py")
     with Terminal([sys.executable, demo, "--mode", "ask"], cwd=tmp_path, env=environment()) as terminal:
         terminal.answer("a", "Approval 1 of 1", "asks to run this cell")
@@ -177,7 +177,7 @@ def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
         assert "| ridge | 366 |" in report
 
 
-def test_in_a_terminal_it_runs_unasked_behind_a_wall_and_ends_with_the_picture(tmp_path: Path) -> None:
+def test_the_demo_runs_unasked_behind_a_wall_and_ends_with_the_picture(tmp_path: Path) -> None:
     demo = str(copy_examples(tmp_path) / "demo/demo.py")
     with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
         assert terminal.wait_end() == 0

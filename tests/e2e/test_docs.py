@@ -224,7 +224,7 @@ def test_its_extras_exist(page: str) -> None:
 
 
 @each_page
-def test_it_installs_from_a_clone(page: str) -> None:
+def test_the_page_installs_from_a_clone(page: str) -> None:
     """No package index has the package, so that no command names it without a place."""
     by_name = r"(?:pip install|pipx install|uv add|uv tool install|uvx|uvx --from|uv run --with) [\"']?freeact[-_]sub"
     assert page == "CHANGELOG.md" or not re.findall(by_name, text_of(page))

@@ -8,7 +8,7 @@ from support.cli import chat, run
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 
-def test_what_works_and_what_does_not(tmp_path: Path) -> None:
+def test_the_doctor_prints_all_topics(tmp_path: Path) -> None:
     with chat(lambda _: ["unused"]) as server:
         done = run("doctor", "--mode", "auto", *server.options, cwd=tmp_path, check=0)
         assert server.server.requests == []  # asking costs nothing

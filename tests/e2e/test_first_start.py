@@ -157,7 +157,7 @@ def test_nothing_is_saved_when_nothing_is_chosen(start: Start, home: Path, ollam
         assert "no model was chosen" in terminal.shown
 
 
-def test_what_was_typed_before_the_question_is_no_answer_to_it(start: Start, home: Path, ollama: Chat) -> None:
+def test_keys_typed_before_the_question_are_no_answer(start: Start, home: Path, ollama: Chat) -> None:
     terminal = start(ports(ollama))
     terminal.press(ENTER + ENTER)
     terminal.wait_at_bottom("> 1  openai-chat:qwen3:8b")

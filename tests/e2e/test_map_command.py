@@ -173,7 +173,7 @@ def _wait(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> No
     assert program.poll() is None, program.communicate()
 
 
-def test_what_nobody_asks_about_is_written_as_it_stands_in_the_file(server: Chat, tmp_path: Path) -> None:
+def test_other_columns_are_written_as_they_stand_in_the_file(server: Chat, tmp_path: Path) -> None:
     numbers = ["1e400", "12345678901234567.89", "1.10", "1E5", "-0", "NaN", "12"]
     lines = [f'{{"n": {number}, "deep": [{{"m": {number}}}], "q": "same"}}' for number in numbers]
     lines += ['{"n": null, "te\\udc00xt": "\\ud83d\\ude00", "q": "same", "half": "a\\ud83d"}', "{}"]
@@ -201,7 +201,7 @@ def test_what_nobody_asks_about_is_written_as_it_stands_in_the_file(server: Chat
         ('d\n"2, 3"\n\n', 'd,answer,error\n"2, 3","2, 3",\n'),
     ],
 )
-def test_what_separates_cells_is_read_in_the_header_outside_of_quotes(
+def test_the_separator_is_read_in_the_header_outside_of_quotes(
     server: Chat, tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "in.csv").write_text(text)

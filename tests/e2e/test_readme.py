@@ -119,7 +119,7 @@ def test_each_line_of_the_terminal_works_as_printed(project: Path, model: Chat) 
             assert "Clean data.csv" in model.read_by_model()
 
 
-def test_it_is_short() -> None:
+def test_the_readme_is_short() -> None:
     assert README.count("\n") <= 150
 
 

@@ -135,7 +135,7 @@ def test_users_share_a_fork_server_and_reach_nothing_of_each_other(service: Serv
     ]
 
 
-def test_it_ends_soon_with_all_users_at_work_and_leaves_nothing(service: Service) -> None:
+def test_the_service_ends_soon_with_all_users_at_work_and_leaves_nothing(service: Service) -> None:
     def works(user: int) -> None:
         service.users[user].prompt("print('begun', flush=True)\nwhile True: pass", CodeExecutionOutputChunk)
 

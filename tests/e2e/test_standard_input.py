@@ -68,7 +68,7 @@ def test_data_goes_along_behind_the_prompt(
 
 
 @pytest.mark.parametrize("stdin", ["empty", "null", "file", "closed", "write-only"])
-def test_what_holds_nothing_or_is_a_file_is_read_at_once(server: Chat, tmp_path: Path, stdin: str) -> None:
+def test_empty_input_and_files_are_read_at_once(server: Chat, tmp_path: Path, stdin: str) -> None:
     (tmp_path / "data").write_text("from a file" if stdin == "file" else "")
     names = {"empty": "data", "file": "data", "null": os.devnull, "write-only": os.devnull}
     streams: dict[str, Any] = {"preexec_fn": lambda: os.close(0)}
@@ -134,7 +134,9 @@ def test_a_long_text_goes_whole_to_a_file_and_the_model_reads_where(server: Chat
     ],
     ids=["program", "large picture", "endless"],
 )
-def test_what_no_model_reads_is_refused_with_a_sentence(server: Chat, tmp_path: Path, content: bytes, words: str) -> None:
+def test_input_that_no_model_reads_is_refused_with_a_sentence(
+    server: Chat, tmp_path: Path, content: bytes, words: str
+) -> None:
     done = started(server, tmp_path, "run", "why?", stdin=subprocess.PIPE)
     out, error = done.communicate(content, timeout=LIMIT_SECONDS)
     assert (done.returncode, out) == (2, b"")

@@ -128,5 +128,5 @@ def test_a_question_is_answered_by_its_fields_and_a_wrong_value_is_refused(tmp_p
                     break
 
 
-def test_it_takes_ninety_lines() -> None:
+def test_the_web_example_takes_ninety_lines() -> None:
     assert len((ROOT / "examples/services/web.py").read_text().splitlines()) <= 90

@@ -103,7 +103,7 @@ def needs_of(distribution: str) -> set[str]:
     return {canonicalize_name(Requirement(text).name) for text in importlib.metadata.requires(distribution) or ()}
 
 
-def test_what_the_package_imports_is_declared() -> None:
+def test_imports_of_the_package_are_declared() -> None:
     """The environment of the tests has more than that of a user: what only the tests install must not be imported."""
     declared = needs_of("freeact-sub")
     installed = declared & {canonicalize_name(found.name) for found in importlib.metadata.distributions()}

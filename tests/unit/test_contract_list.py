@@ -22,6 +22,6 @@ def test_each_line_names_a_test() -> None:
     assert not wrong
 
 
-def test_they_are_few_enough() -> None:
+def test_the_listed_tests_are_few_enough() -> None:
     assert MIN_TESTS <= len(contract()) <= MAX_TESTS
     assert len(quarantine()) <= MAX_QUARANTINED

@@ -96,7 +96,7 @@ def test_a_machine_without_git_and_with_a_folder_that_cannot_be_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_missing_of_the_wall_is_said_once_for_modes_that_miss_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_of_the_wall_are_named_once_for_modes_with_equal_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "support", lambda: Support(landlock=0, seccomp=True, view=True, reason="no such system"))
     walls = list(doctor.walls(Config()))
     assert [finding.state for finding in walls] == ["limited"] * len(walls)

@@ -111,7 +111,7 @@ def test_strange_values_are_json_all_the_same():
 
 
 @each("event", one_of_each("caf\udce9 «ü»\n"), ids=lambda event: event.type)
-def test_what_is_read_back_is_the_event_that_was_written(event):
+def test_events_are_read_back_as_they_were_written(event):
     assert AgentEvent.from_json(event.to_json()) == event
 
 

@@ -35,7 +35,7 @@ def test_a_name_draws_no_line_of_a_diff() -> None:
     assert not any(line.startswith("-old") for line in shown)
 
 
-def test_what_is_cut_says_how_much() -> None:
+def test_cut_texts_say_how_much_is_missing() -> None:
     assert cut("abc", 3) == "abc"
     assert cut("abcd", 3) == "abc … 1 more character"
     changes = [VariableChange(name=f"i{number}", what="new", imported=True) for number in range(300)]

@@ -73,7 +73,7 @@ def test_every_type_of_ours_in_a_public_signature_is_public(name):
 
 
 @pytest.mark.parametrize("name", ["Run", "Child", "KernelNode"])
-def test_what_only_an_agent_makes_says_which_method_makes_it(name):
+def test_classes_that_only_agents_make_name_the_method(name):
     assert re.search(r"`Agent\.(\w+)`( and similar methods)? makes? it", getattr(freeact_sub, name).__doc__)
 
 

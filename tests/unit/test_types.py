@@ -72,5 +72,5 @@ def test_a_type_checker_accepts_right_programs_and_finds_the_mistakes_of_a_wrong
         lambda folder: GatewayConfig(url=["http://127.0.0.1:1"], ca_file=str(folder)),
     ],
 )
-def test_what_the_types_allow_is_accepted_when_it_runs(wanted, tmp_path):
+def test_values_that_the_types_allow_are_accepted(wanted, tmp_path):
     assert wanted(tmp_path)

@@ -122,7 +122,7 @@ async def test_a_plain_child_that_a_typed_agent_started_can_be_resumed_by_it(mak
 
 
 @pytest.mark.features("plan", "questions")
-async def test_what_a_type_forbids_holds_below_and_what_it_picks_does_not(make, types):
+async def test_denied_tools_of_a_type_are_denied_to_descendants_and_selected_ones_are_not(make, types):
     config = types(boss="tools: {allow: [task, 'res*'], deny: [reset_kernel]}", worker="") | {"subagents": {"max_depth": 2}}
     script = Recorder({"root": [task("one", agent="boss"), "done"], "one": [task("two", agent="worker"), "done"]})
     async with make(script, config=config) as agent:
@@ -294,7 +294,7 @@ async def test_a_tool_that_is_not_offered_is_not_run(make, types):
 
 
 @pytest.mark.features("plan", "questions")
-async def test_who_does_not_have_task_starts_no_child_by_any_way(make, types):
+async def test_an_agent_without_task_starts_no_child_by_any_way(make, types):
     config = types(alone="tools: {deny: [task]}|Work alone.", helper="") | {"subagents": {"max_depth": 3}}
     agents = []
     tools = FunctionToolset()

@@ -58,7 +58,7 @@ async def test_a_conversation_keeps_its_history_and_its_kernel(make):
         assert sum(isinstance(message, ModelResponse) for message in agent.history) == 4
 
 
-async def test_at_most_five_of_twelve_children_work_at_once_and_all_of_them_finish(make):
+async def test_five_of_twelve_children_work_at_once_at_most_and_all_finish(make):
     working: set[str] = set()
     most = 0
     release = asyncio.Event()
@@ -108,7 +108,7 @@ async def test_children_cannot_have_children_by_default_and_can_where_it_is_conf
     assert offered == {"root": spawning, "level 1": spawning, "level 2": set()}
 
 
-async def test_where_children_are_turned_off_none_starts_by_any_way(make):
+async def test_no_child_starts_by_any_way_if_children_are_turned_off(make):
     told = {}
 
     def script(messages, info):
@@ -197,7 +197,7 @@ async def test_steering_reaches_the_next_request(make):
     assert result.output == "I looked at both"
 
 
-async def test_what_nobody_reads_any_more_is_not_taken(make):
+async def test_messages_after_the_last_request_are_not_taken(make):
     async with make(["the first answer", "the second"]) as agent:
         run = agent.run("p")
         assert run.send("before it begins")

@@ -29,7 +29,7 @@ async def ended(agent, call):
 
 
 @each("problem", WRONG)
-async def test_it_is_told_and_the_agent_is_as_before(problem, tmp_path):
+async def test_a_wrong_argument_is_named_and_leaves_the_agent_usable(problem, tmp_path):
     agent = Agent(Config(workspace=tmp_path), model=ScriptedModel(["done"]), kernel_provider=FakeKernelProvider())
     async with agent:
         with pytest.raises(InvalidRequestError, match=re.escape(problem)):

@@ -61,7 +61,7 @@ def test_an_item_of_another_kind_is_refused_by_the_arguments_name(make, name, it
 
 @each("name", LISTS)
 @each("value", [own, Plain(), "text", {"a": 1}, 5])
-def test_what_is_no_list_is_refused_by_the_arguments_name(make, name, value):
+def test_a_value_that_is_no_list_is_refused_with_the_arguments_name(make, name, value):
     with pytest.raises(ConfigError, match=rf"{name} takes a list, .*{name}=\[\.\.\.\]"):
         make(["ok"], **{name: value})
 
@@ -143,7 +143,7 @@ WRONG_OF_CHILDREN = [
 
 
 @each(("name", "value"), WRONG_OF_CHILDREN)
-async def test_what_is_chosen_for_a_child_is_checked_before_it_begins(make, name, value):
+async def test_choices_for_a_child_are_checked_before_it_begins(make, name, value):
     async with make(["ok"]) as agent:
         for call in (
             lambda: agent.task("x", **{name: value}),

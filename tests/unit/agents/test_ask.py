@@ -55,7 +55,7 @@ async def test_usage_tells_the_conversation_and_the_window_and_a_question_is_no_
     assert {event.window_tokens for event in (first, asked, last)} == {50_000}
 
 
-async def test_it_works_in_plan_mode_and_a_rule_can_forbid_it(make, tmp_path):
+async def test_ask_works_in_plan_mode_and_a_rule_can_forbid_it(make, tmp_path):
     rules = tmp_path / "rules.toml"
     rules.write_text('deny = ["tool:ask"]\n')
     for files, outcome in (((), "success"), ((rules,), "denied")):
@@ -108,7 +108,7 @@ async def test_a_cancel_ends_it(make):
     assert len(of_kind(events, AgentFinished)) == 1
 
 
-async def test_what_a_child_asks_counts_for_its_parent(make):
+async def test_questions_of_a_child_count_for_its_parent(make):
     def script(messages, info):
         prompt = first_prompt(messages).split("\n")[0]
         turns = {"root": [task("one"), "done"], "one": [ask("colour?"), "child is done"]}.get(prompt, ["blue"])
@@ -181,7 +181,7 @@ GOES_ON = {
 
 
 @each(("schema", "turns", "expected"), GOES_ON.values(), ids=GOES_ON)
-async def test_what_is_no_whole_answer_is_asked_for_again_in_the_same_conversation(make, schema, turns, expected):
+async def test_an_incomplete_answer_is_asked_for_again_in_the_same_conversation(make, schema, turns, expected):
     prompts, answered, answers = [], asyncio.Event(), []
 
     def script(messages, info):

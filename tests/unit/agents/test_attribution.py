@@ -42,7 +42,7 @@ def test_each_pair_is_told_of_and_many_files_are_counted(writers):
     assert "f0, f1, f2, f3, f4 and 3 more" in warnings[0]
 
 
-def test_what_is_kept_of_a_run_is_bounded(writers):
+def test_the_files_kept_of_a_run_are_bounded(writers):
     a = work("a")
     writers.note(a, [str(number) for number in range(5000)])
     assert len(a.written) == 1000

@@ -257,7 +257,7 @@ async def test_only_background_children_are_offered_to_ask(make):
     assert "ask_parent" not in offered["one"] | offered["root"]
 
 
-async def test_when_the_parent_ends_its_children_have_ended_before(make):
+async def test_children_end_before_their_parent(make):
     silent = asyncio.Event()
     script = FamilyScript(
         [task(f"child {number}", background=True) for number in range(7)],

@@ -9,7 +9,7 @@ from support.waiting import eventually
 from freeact_sub.events import AgentFinished, ApprovalDecided, ApprovalRequest, CodeExecutionOutput
 
 
-async def test_who_follows_background_children_hears_them_between_runs_and_answers_what_they_ask(make):
+async def test_a_follower_of_background_children_hears_them_between_runs_and_answers_their_questions(make):
     go = asyncio.Event()
     script = {"root": [task("one", background=True), "I go home", "I know"], "one": [[go, cell("print('it')")], "found it"]}
     heard = []

@@ -139,7 +139,7 @@ def check(agent: Agent, events: Any, result: Any, sent: list[int]) -> None:
         assert whole.tokens == tokens
 
 
-async def test_what_a_cancelled_request_took_is_told_to_all_who_read_it(make):
+async def test_the_usage_of_a_cancelled_request_is_in_every_report(make):
     async with make({"root": [task("slow child"), "done"], "slow child": [["some words ", SILENT()]]}) as agent:
         run = agent.run("root")
 

@@ -33,7 +33,7 @@ def test_the_bounds_there_are_by_default():
     assert (config.budget.turns, config.budget.seconds, config.subagents.budget.turns) == (None, None, 10)
 
 
-def test_what_is_named_replaces_its_default_alone():
+def test_a_named_bound_replaces_only_its_default():
     for budget in ({"tokens": 5}, Budget(tokens=5)):
         config = Config(budget=budget, subagents={"budget": budget})
         assert (config.budget.tokens, config.budget.requests, config.budget.children) == (5, 1_000, 200)

@@ -134,7 +134,7 @@ async def test_a_tool_of_a_child_of_a_tool_of_a_child(make, way):
     check_family(events, 4)
 
 
-async def test_at_the_default_depth_it_is_refused_and_says_why(make):
+async def test_a_tools_spawn_is_refused_at_the_default_depth_with_the_reason(make):
     ways = toolbox(make, nested("spawn_and_run", 2, size=5), config={"mode": "full", "subagents": {"max_concurrent": 1}})
     async with ways.agent as agent:
         events, result = await asyncio.wait_for(read(agent.run("root")), LIMIT)
@@ -145,7 +145,7 @@ async def test_at_the_default_depth_it_is_refused_and_says_why(make):
     assert result.status == "completed"
 
 
-async def test_it_has_the_mode_and_the_budget_of_the_agent_that_calls(make):
+async def test_a_tools_child_has_the_mode_and_the_budget_of_the_calling_agent(make):
     ways = toolbox(make, nested("spawn_and_run", 2), factory=Narrow())
     async with ways.agent as agent:
         _, result = await asyncio.wait_for(read(agent.run("root")), LIMIT)
@@ -195,7 +195,7 @@ async def test_a_child_of_a_factory_that_calls_its_factory_s_agent(make, way):
     assert [result.output for result in results] == ["answer", "answer"]
 
 
-async def test_what_is_left_behind_ends_with_the_agent_that_started_it_and_is_refused_after_it(make):
+async def test_children_left_behind_end_with_their_agent_and_later_ones_are_refused(make):
     late, silent = [], asyncio.Event()
     script = {
         "leaf": ["x"],
@@ -265,7 +265,7 @@ async def test_a_cancel_at_any_moment_ends_all_and_gives_back_all_slots(make, wa
     assert of_kind(events, AgentFinished)[-1].status == "completed"
 
 
-async def test_to_give_up_waiting_inside_a_tool_ends_the_child_and_the_agent_goes_on(make):
+async def test_a_tool_that_gives_up_waiting_ends_the_child_and_the_agent_goes_on(make):
     silent = asyncio.Event()
     script = {
         "leaf": [[silent]],
@@ -288,7 +288,7 @@ async def test_to_give_up_waiting_inside_a_tool_ends_the_child_and_the_agent_goe
     assert (ends["given up"].status, ends["c"].status) == ("cancelled", "completed")
 
 
-async def test_who_waits_for_its_own_end_is_told(make):
+async def test_waiting_for_ones_own_end_is_an_error(make):
     script = {"leaf": [call("", "own_end"), "done"], "root": [call("leaf", "spawn"), "done"]}
     ways = toolbox(make, script)
     handles = []

@@ -171,6 +171,6 @@ def test_any_record_is_the_same_after_it_was_stored(task, output, status):
         json.dumps({"agent_id": "a", "key": "k", "task": "t", "status": "well"}),
     ],
 )
-def test_what_is_no_record_is_said(line):
+def test_a_line_that_is_no_record_is_an_error_with_the_reason(line):
     with pytest.raises(ValueError, match="not a record of a child"):
         ChildRecord.from_json(line)

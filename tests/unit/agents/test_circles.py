@@ -34,7 +34,7 @@ async def test_the_same_error_of_different_calls_is_no_circle(make):
     assert len(of_kind(events, ToolOutput)) == 8
 
 
-async def test_who_waits_and_looks_again_goes_in_no_circle(make):
+async def test_waiting_and_looking_again_is_no_circle(make):
     script = [*([cell("import time\ntime.sleep(0.001)\nprint(False)")] for _ in range(8)), "It never came."]
     async with make(script) as agent:
         _, result = await read(agent.run("go"))
@@ -58,7 +58,7 @@ async def test_a_model_that_heeds_the_advice_goes_on(make):
     assert (result.status, result.output) == ("completed", "1")
 
 
-async def test_what_changes_and_what_is_asked_side_by_side_is_no_circle(make):
+async def test_changing_results_and_parallel_questions_are_no_circle(make):
     counting = [[cell("n = globals().get('n', 0) + 1\nprint(n)")] for _ in range(8)]
     votes = [[task("vote") for _ in range(5)]]
     async with make({"root": [*counting, *votes, "done"], "vote": ["yes"] * 5}) as agent:
@@ -133,7 +133,7 @@ async def test_a_run_that_ends_empty_is_asked_once_and_then_fails(make):
     assert "gave no answer" in result.error
 
 
-async def test_who_is_asked_and_answers_has_completed(make):
+async def test_a_model_that_answers_when_asked_again_has_completed(make):
     async with make([BLOCK, [cell("6 * 7")], BLOCK.replace("6", "5"), "42"], config=SMALL) as agent:
         _, result = await read(agent.run("go"))
         assert len(told(agent, "code that you wrote as text")) == 2, "after a step it may be asked again"

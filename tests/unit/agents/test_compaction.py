@@ -326,7 +326,7 @@ async def test_a_summary_that_a_person_asked_for_and_that_fails_is_an_error(wind
         assert agent.history == before
 
 
-async def test_what_fills_the_window_is_told(windowed):
+async def test_the_use_of_the_window_is_told(windowed):
     def script(messages, info):
         ran = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
         return "done" if ran else [cell(f"print({WORDS!r} * 200)")]

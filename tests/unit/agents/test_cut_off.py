@@ -89,7 +89,7 @@ async def test_the_same_of_a_child(tmp_path):
     assert len(server.requests) == 4
 
 
-async def test_who_goes_on_with_a_call_and_then_answers_has_answered(tmp_path):
+async def test_a_call_after_a_cut_and_then_an_answer_complete_the_run(tmp_path):
     replies = (["I look at", CUT], [ChatCall("execute_ipython_cell", {"code": "print(6 * 7)"})], ["It is 42."])
     _, _, result = await run(tmp_path, in_order(*replies))
     assert (result.status, result.output) == ("completed", "It is 42.")
@@ -207,7 +207,7 @@ async def test_a_report_that_is_cut_off_stays_a_limit_and_says_so(tmp_path):
     assert result.warnings == ("the last report is not whole: the provider's content filter stopped the answer",)
 
 
-async def test_where_nothing_is_left_to_go_on_with_there_is_what_there_is(tmp_path):
+async def test_a_cut_answer_stays_partial_if_no_request_is_left(tmp_path):
     server, _, result = await run(tmp_path, in_order(["one ", CUT], ["a report"]), budget=Budget(turns=1))
     assert (result.status, result.text) == ("limit", "one ")
     assert "turns" in result.error
@@ -293,7 +293,7 @@ async def test_every_reason_with_a_scripted_model(tmp_path, script, reasons, sta
     assert "ValueError" not in result.error
 
 
-async def test_what_answers_a_message_that_came_meanwhile_is_no_part_of_the_answer_before_it(tmp_path):
+async def test_the_answer_to_a_later_message_is_no_part_of_the_cut_one_before(tmp_path):
     async with (
         ChatServer(in_order(["one ", CUT], ["two"], ["three"])) as server,
         agent_of(server, tmp_path) as agent,

@@ -65,7 +65,7 @@ def test_a_plan_that_cannot_be_done_is_refused(subtasks, said):
         DelegateArguments(plan="p", subtasks=subtasks)
 
 
-async def test_what_is_independent_runs_side_by_side_and_answers_are_passed_on(make):
+async def test_independent_subtasks_run_side_by_side_and_answers_are_passed_on(make):
     both, prompts = asyncio.Event(), {}
     working = set()
 
@@ -155,7 +155,7 @@ async def test_a_long_answer_reaches_the_next_in_part(make):
     assert 5_000 < seen["next"] < 8_000
 
 
-async def test_it_is_one_question_and_a_no_starts_nobody(make):
+async def test_a_plan_is_one_question_and_a_no_starts_no_child(make):
     script = {"root": [delegate({"task": "one"}, {"task": "two", "agent": "x"}), "done"]}
     requests = []
 

@@ -101,7 +101,7 @@ async def test_typed_answers_that_are_wrong_count_in_a_row(make):
     assert "total" in result.error
 
 
-async def test_what_an_agent_holds_is_short_to_print(make):
+async def test_values_of_an_agent_are_short_to_print(make):
     async with make({"root": ["done"], "child": ["x"]}) as agent:
         await agent.run("root").result()
         await agent.run_parallel(["child"] * 5)

@@ -167,7 +167,7 @@ class Fails(AbstractCapability):
     ["prepare_tools", "before_model_request", "wrap_model_request", "after_model_request", "wrap_tool_execute", "wrap_run"],
 )
 @pytest.mark.slow
-async def test_what_a_capability_raises_ends_its_agent_alone(make, hook, count):
+async def test_an_exception_of_a_capability_ends_only_its_agent(make, hook, count):
     failing = Fails(hook, count)
     async with make(FAMILY, config=DEEP, capabilities=[failing]) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root", budget=BOUNDS)), 120)

@@ -61,7 +61,7 @@ def test_the_nearest_folder_above_a_file_counts(tmp_path, used, read):
     assert all(f"You use files in {name}" in text and "Text of" in text for name, text in conversation.read.items())
 
 
-def test_what_is_lost_in_a_summary_is_read_again_and_what_is_long_is_only_named(tmp_path):
+def test_summarised_instructions_are_read_again_and_long_ones_are_only_named(tmp_path):
     conversation = Conversation(tmp_path, {"a": "x" * MAX_CHARS * 2, "b": "y" * 100, "c": "Short."})
     conversation.works = False
     conversation.used(["a/x"])

@@ -86,7 +86,7 @@ async def test_a_child_that_ends_meanwhile_is_told_and_nothing_is_asked(make):
     assert result.warnings == ()
 
 
-async def test_it_is_asked_anew_in_the_next_run_and_for_children_of_children(make):
+async def test_a_model_is_asked_about_working_children_in_each_run_and_at_each_level(make):
     script = LeavingScript(
         root=[background("slow"), "a", "b", task("middle"), "c"],
         middle=[background("slow"), "d", "e"],
@@ -211,7 +211,7 @@ async def test_each_detached_agent_begins_and_ends_once_over_all_streams(make):
     assert "one is done" in told(script.conversations["root"])
 
 
-async def test_what_a_grandchild_finds_is_told_to_the_nearest_agent_above_that_is_at_work(make):
+async def test_a_grandchilds_report_goes_to_its_nearest_working_ancestor(make):
     go, waits = asyncio.Event(), asyncio.Event()
     script = LeavingScript(
         root=[task("one"), [waits, subagents("list")], "home"],
@@ -233,7 +233,7 @@ async def test_what_a_grandchild_finds_is_told_to_the_nearest_agent_above_that_i
     assert "two is done" in text
 
 
-async def test_what_a_grandchild_finds_between_runs_is_told_to_the_root_in_its_next_run(make):
+async def test_a_grandchilds_report_between_runs_goes_to_the_root_in_its_next_run(make):
     go = asyncio.Event()
     script = LeavingScript(
         root=[task("one"), "home", "read"], one=[background("two"), "one is done"], two=[[go, "two is done"]]

@@ -51,7 +51,7 @@ async def test_a_factory_may_give_a_model_object(make):
 
 
 @each("model", [42, {"name": "x"}, ["x"], object()])
-async def test_what_is_no_model_is_said_in_a_sentence(make, model):
+async def test_a_value_that_is_no_model_is_an_error_of_one_sentence(make, model):
     async with make(["root"]) as agent:
         with pytest.raises(InvalidRequestError, match=f"a Model of pydantic-ai; this is a {type(model).__name__}$"):
             await agent.spawn_and_run(ChildRequest(prompt="x", model=model))
@@ -91,6 +91,6 @@ async def test_an_agent_takes_models_by_name_and_each_has_its_own_settings(make)
 
 
 @pytest.mark.parametrize("models", [{"small": 7}, {"max_concurrent": 3.5}])
-def test_what_is_no_model_is_refused_by_its_name(make, models):
+def test_a_value_that_is_no_model_is_refused_with_its_name(make, models):
     with pytest.raises(ConfigError):
         make([], models=models)

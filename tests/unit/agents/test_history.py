@@ -55,6 +55,6 @@ async def test_a_call_that_was_never_answered_does_no_harm(make):
 
 
 @pytest.mark.parametrize("history", ["text", [{"kind": "request"}], [1]])
-def test_what_is_no_conversation_is_said_in_a_sentence(make, history):
+def test_a_history_that_is_no_conversation_is_an_error_of_one_sentence(make, history):
     with pytest.raises(ConfigError, match="history"):
         make([], history=history)

@@ -115,7 +115,7 @@ async def test_hooks_never_allow_what_rules_deny(make, tmp_path):
     assert not seen.read
 
 
-async def test_what_only_a_person_may_allow_is_asked(make):
+async def test_hooks_do_not_allow_calls_that_only_a_person_may_allow(make):
     from pydantic_ai import Tool
 
     def remove() -> str:
@@ -189,7 +189,7 @@ async def test_a_refused_prompt_reaches_no_model(make):
     assert result.status == "completed"
 
 
-async def test_what_a_person_sends_to_a_working_agent_is_judged_before_its_model_reads_it(make):
+async def test_hooks_judge_a_message_to_a_working_agent_before_its_model_reads_it(make):
     def judge(data):
         if "sk-" in data["prompt"]:
             return {"decision": "block", "reason": "a key"}

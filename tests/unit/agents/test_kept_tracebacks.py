@@ -76,7 +76,7 @@ async def test_a_bug_in_the_arguments_of_a_strategy_is_found(make, caplog):
     assert "Member" in bugs(caplog)[0]
 
 
-async def test_what_was_to_be_expected_is_in_the_result_and_not_in_the_log(make, caplog):
+async def test_expected_errors_are_in_the_result_and_not_in_the_log(make, caplog):
     async with make(lambda *_: [cell("1")], config={"mode": "full"}) as agent:
         limited = await agent.run("go", budget=Budget(turns=1)).result()
         failed = await agent.run_program(lambda: agent.task("child", max_turns=1)).result()

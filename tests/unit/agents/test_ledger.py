@@ -196,7 +196,7 @@ async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():
     assert ledger.waiting == 0
 
 
-async def test_what_is_held_for_a_last_report_is_there_for_it_and_for_nobody_else():
+async def test_the_reservation_for_a_last_report_serves_that_report_alone():
     ledger = Ledger()
     root = ledger.open("root", Budget(tokens=2000))
     one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
@@ -215,7 +215,7 @@ async def test_what_is_held_for_a_last_report_is_there_for_it_and_for_nobody_els
     assert (root.spent.tokens, root.for_reports.tokens) == (1300, 0)
 
 
-async def test_what_is_reserved_for_a_request_that_has_ended_is_given_back():
+async def test_the_reservation_of_an_ended_request_is_given_back():
     ledger = Ledger()
     account = ledger.open("root", Budget(tokens=5000))
     await ledger.reserve(account, estimate(700, 1000))
@@ -235,7 +235,7 @@ async def test_a_request_that_was_cut_off_is_made_again_only_if_it_fits():
 
 
 @each("name", ["turns", "tool_calls", "requests", "children"])
-def test_what_is_counted_is_the_agents_own_or_counts_for_all_above(name):
+def test_bounds_count_the_agent_alone_or_all_its_ancestors(name):
     ledger = Ledger()
     root = ledger.open("root", Budget(**{name: 2}))
     one, two = (Account(ledger=ledger, owner=owner, budget=Budget(), parent=root) for owner in ("one", "two"))

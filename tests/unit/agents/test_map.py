@@ -114,7 +114,7 @@ async def test_numbers_past_64_bits_stay_whole(make):
         (pd.Series([1]), "{t}", str, "not pandas"),
     ],
 )
-async def test_what_is_wrong_with_all_rows_is_said_before_anything_is_asked(make, labels, frame, template, output, words):
+async def test_errors_in_all_rows_are_raised_before_anything_is_asked(make, labels, frame, template, output, words):
     async with make(labels) as agent:
         with pytest.raises(InvalidRequestError, match=words.replace("(", r"\(")):
             await agent.map(frame, template, output=output)

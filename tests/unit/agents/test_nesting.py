@@ -69,7 +69,7 @@ async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_ne
     assert any(event.queued for event in of_kind(events, AgentStarted))
 
 
-async def test_with_one_kernel_the_root_works_alone(make):
+async def test_the_root_works_alone_if_one_kernel_is_allowed(make):
     async with make(family(1, 2), config={"kernel": {"max_live": 1}}) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root")), 120)
     assert result.status == "completed"
@@ -179,7 +179,7 @@ async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_fo
     assert not places.stuck
 
 
-async def test_who_waits_is_refused_when_the_last_place_goes_to_a_node():
+async def test_a_waiting_child_is_refused_when_the_last_place_goes_to_a_node():
     places, parent, worker, node = KernelPlaces(2), HoldingAgent(waits=True), HoldingAgent(), HoldingAgent(keeps=True)
     places.take_now(parent)
     places.take_now(worker)

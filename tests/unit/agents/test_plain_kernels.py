@@ -42,7 +42,7 @@ async def test_an_agent_runs_cells_in_a_kernel_that_cannot_be_branched(make):
     assert (child.status, "neither be branched" in child.error) == ("failed", True)
 
 
-def test_what_a_kernel_can_is_told_by_its_members():
+def test_abilities_of_a_kernel_are_known_by_its_members():
     plain, fake = PlainKernel(None, None), FakeKernel(None, None)
     assert branching(fake) is fake
     assert isinstance(fake, BranchingKernel)

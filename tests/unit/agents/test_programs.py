@@ -116,7 +116,7 @@ async def test_a_program_that_raises_or_is_cancelled_takes_its_children_with_it(
         assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled", "cancelled"]
 
 
-async def test_to_give_up_waiting_ends_the_child_and_closing_the_agent_ends_all(make):
+async def test_giving_up_waiting_ends_the_child_and_closing_the_agent_ends_all(make):
     events, begun = [], asyncio.Event()
 
     def tap(event):

@@ -55,7 +55,7 @@ async def test_texts_alone_are_one_text(make):
         ([Path("/dev/null")], "cannot be read: it is not a regular file"),
     ],
 )
-async def test_what_cannot_be_read_is_said_before_anything_runs(make, prompt, what):
+async def test_unreadable_prompts_are_refused_before_anything_runs(make, prompt, what):
     async with make(["x"]) as agent:
         with pytest.raises(InvalidRequestError, match=what):
             agent.run(prompt)

@@ -137,7 +137,7 @@ async def test_the_answer_holds_for_the_run(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("config", [{"headless": "auto"}, {"headless": "deny"}, {"mode": "full"}])
-async def test_where_nobody_is_asked_the_settings_count_and_a_notice_has_the_figures(opened, config):
+async def test_the_settings_count_and_a_notice_has_the_figures_if_nobody_is_asked(opened, config):
     async with opened(**config) as agent:
         asked, told, result = await run_map(agent, [*rows_of(1, "")])
         assert asked == []

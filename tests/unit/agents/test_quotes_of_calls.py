@@ -103,7 +103,7 @@ async def test_subtasks_count_as_children(opened):
 
 
 @pytest.mark.slow
-async def test_what_was_agreed_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
+async def test_an_agreement_covers_a_later_fan_out_that_fits_and_a_larger_one_is_asked_about(opened):
     async with opened(children(40), children(11, first=40), children(160, first=51), budget={"children": 1000}) as agent:
         asked, _, ended, _ = await followed(agent.run("root"))
     assert len(ended) == 211
@@ -137,7 +137,7 @@ async def test_nothing_runs_past_what_was_agreed(opened):
 
 @pytest.mark.parametrize("config", [{"mode": "auto", "headless": "auto"}, {"mode": "full"}])
 @pytest.mark.slow
-async def test_where_nobody_is_asked_a_notice_has_the_figures(opened, config):
+async def test_a_notice_has_the_figures_of_calls_if_nobody_is_asked(opened, config):
     async with opened(children(40), **config) as agent:
         asked, told, ended, _ = await followed(agent.run("root"))
     assert (asked, len(ended)) == ([], 40)

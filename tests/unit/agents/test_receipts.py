@@ -73,7 +73,7 @@ async def test_digests_follow_no_link_and_wait_for_no_pipe(tmp_path):
     assert (len(facts.read), facts.left_out) == (50, 950)
 
 
-def test_what_is_kept_is_bounded_and_counted():
+def test_receipts_are_bounded_and_counted():
     book = ReceiptBook()
     for number in range(100):
         book.call(CodeAction(code=f"import os\nx = {number}"), "failed" if number % 2 else "ok", text="x" * 10_000)

@@ -87,7 +87,7 @@ async def test_a_no_means_no_in_full_too(tmp_path, toolset):
 @each("mode", ["plan", "ask", "auto", "full"])
 @each("toolset", TOOLSETS)
 @pytest.mark.slow
-async def test_where_nobody_answers_it_is_denied(tmp_path, toolset, mode, headless):
+async def test_a_call_that_requires_approval_is_denied_if_nobody_answers(tmp_path, toolset, mode, headless):
     async with agent(tmp_path, toolset, mode, headless=headless) as deployer:
         events, _ = await read(deployer.run("x"))
     assert RAN == []
@@ -95,7 +95,7 @@ async def test_where_nobody_answers_it_is_denied(tmp_path, toolset, mode, headle
     assert "person" in content or "denied" in content or "mode plan" in content, content
 
 
-async def test_where_nobody_reads_the_events_it_is_denied(tmp_path):
+async def test_a_call_that_requires_approval_is_denied_if_nobody_reads_the_events(tmp_path):
     async with agent(tmp_path, marked, "full") as deployer:
         await deployer.run("x").result()
     assert RAN == []

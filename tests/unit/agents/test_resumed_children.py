@@ -100,7 +100,7 @@ async def test_a_message_to_a_child_that_has_ended_has_it_go_on_in_the_backgroun
 
 
 @pytest.mark.features("background")
-async def test_it_is_asked_for_as_a_new_child_is(make):
+async def test_resuming_a_child_needs_approval_like_a_new_child(make):
     asked = []
 
     def rule(request: ApprovalRequest):
@@ -146,7 +146,7 @@ async def test_a_child_that_cannot_be_resumed_is_said_in_a_sentence(make):
         await works.result()
 
 
-async def test_of_two_that_ask_at_once_one_is_told_that_it_is_at_work(make):
+async def test_the_second_of_two_callers_is_told_that_the_child_is_at_work(make):
     async with make(lambda messages, info: f"answer {responses(messages)}", config=FULL) as agent:
         child = await agent.spawn_and_run("first")
         both = await agent.run_parallel([ChildRequest(prompt=name, resume=child.agent_id) for name in ("a", "b")])
@@ -179,7 +179,7 @@ async def test_only_an_agent_above_it_may_ask_a_child_on(make):
         assert info.parent_id != agent.agent_id
 
 
-async def test_it_runs_under_the_budget_that_its_parent_has_left(make):
+async def test_a_resumed_child_runs_under_its_parents_remaining_budget(make):
     async with make(lambda messages, info: "answer", config=FULL) as agent:
 
         async def program():
@@ -193,7 +193,7 @@ async def test_it_runs_under_the_budget_that_its_parent_has_left(make):
         assert "`budget.children`" in result.error
 
 
-async def test_it_never_has_more_than_its_mode_or_that_of_its_parent(make):
+async def test_a_resumed_child_never_exceeds_its_own_mode_or_its_parents(make):
     async with make(lambda messages, info: "answer", config=FULL) as agent:
         planner = await agent.task("first", mode="plan")
         events, _ = await read(agent.run_program(lambda: agent.task("on", resume=planner.agent_id, mode="full")))

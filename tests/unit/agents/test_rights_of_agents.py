@@ -65,7 +65,7 @@ def test_servers_skills_and_types_are_those_of_the_parent_that_the_type_leaves()
     assert first.for_child(kind("other", skills=())).skills == frozenset()
 
 
-def test_who_may_the_same_has_equal_rights():
+def test_agents_with_the_same_tools_and_servers_have_equal_rights():
     boss = kind("boss", deny=("ask",), mcp=("a",), servers={"own": TWO})
     rights = Rights(servers={"a": ONE}).for_child(boss, ("task",))
     assert rights == rights.for_child() == rights.for_child(boss) == rights.for_child(None, ("task",))

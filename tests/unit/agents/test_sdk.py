@@ -55,7 +55,7 @@ def test_all_events_and_all_errors_are_among_them():
     assert every_event | every_error <= set(freeact_sub.__all__)
 
 
-def test_what_the_fakes_promise_is_what_is_defined_there():
+def test_the_fakes_export_exactly_their_definitions():
     from freeact_sub import testing
 
     own = {name for name, value in vars(testing).items() if getattr(value, "__module__", "") == testing.__name__}

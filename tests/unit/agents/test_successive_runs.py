@@ -165,7 +165,7 @@ async def test_events_of_the_run_before_are_not_in_the_next_one(make):
             assert [event.seq for event in events] == list(range(len(events)))
 
 
-async def test_of_two_runs_that_were_made_only_one_is_live(make):
+async def test_only_one_of_two_runs_is_live(make):
     async with make(reply) as agent:
         first, second = agent.run("slow"), agent.run("again")
         assert (first.status, first.usage.turns, agent.present_run) == ("idle", 0, None)

@@ -107,7 +107,7 @@ def test_a_whole_file(config):
         ("---\ndescription: x\noutput: " + "[" * 5000 + "\n---\n", 2, "nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(config, text, line, said):
+def test_faults_are_named_with_their_lines(config, text, line, said):
     with pytest.raises(BadLineError) as error:
         parse_agent_type(text, "x", config)
     assert said in str(error.value)
@@ -190,7 +190,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(words, json_values, max_size=4))
-def test_what_json_can_say_is_read_as_json_reads_it(values):
+def test_json_values_are_read_as_json_reads_them(values):
     assert read_document(f"---\n{json.dumps(values)}\n---\n").head == values
 
 

@@ -47,7 +47,7 @@ async def test_a_question_without_an_answer_is_denied_with_that_reason_and_the_r
     assert all("(setting `approval_timeout_seconds`)" in text for text in outputs)
 
 
-async def test_it_ends_the_run_where_a_denial_does(make):
+async def test_an_unanswered_request_ends_the_run_where_a_denial_does(make):
     config = {"approval_timeout_seconds": 0.05, "on_denial": "end"}
     async with make({"root": [cell("1"), "done"]}, config=config) as agent:
         _, result = await asyncio.wait_for(read(agent.run("root"), nobody), 120)
@@ -89,7 +89,7 @@ async def test_the_log_tells_of_a_question_that_no_front_end_shows(gate, caplog)
 
 
 @in_virtual_time
-async def test_it_tells_nothing_where_a_front_end_shows_it_or_the_answer_came(gate, caplog):
+async def test_shown_and_answered_requests_are_not_logged(gate, caplog):
     caplog.set_level(logging.WARNING)
     shown = gate(unshown_seconds=0.05)
     (await shown.received()).shown()

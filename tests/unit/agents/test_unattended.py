@@ -49,7 +49,7 @@ async def test_nobody_was_there(tmp_path, script, settings, unattended):
         ([None, None], True),
     ],
 )
-async def test_what_a_person_has_answered_counts(tmp_path, answers, unattended):
+async def test_a_run_with_one_answer_of_a_person_is_attended(tmp_path, answers, unattended):
     left = list(answers)
 
     def rule(request):

@@ -78,7 +78,7 @@ async def test_each_call_of_the_model_counts_and_is_told(make, case, loop, depth
 @each("depth", [0, 1])
 @each("loop", LOOPS)
 @each("case", ["an unknown tool", "a name that is empty", "arguments that are no JSON"])
-async def test_they_use_up_a_budget_of_calls(make, case, loop, depth):
+async def test_unmade_calls_use_up_a_budget_of_calls(make, case, loop, depth):
     model = model_of([UNMADE[case]] * 3, depth)
     bound = {"tool_calls": 2}
     config = {"mode": "full"} | ({"subagents": {"budget": bound}} if depth else {"budget": bound})

@@ -165,7 +165,7 @@ def test_paths(path, tmp_path, monkeypatch):
 
 @each("name", [".freeact/config.toml", ".freeact/permissions.toml", "mcp.json", ".agents/agents/a.md"])
 @each("what", ["pipe", "loop", "folder", "/dev/zero", "/dev/tty", "/proc/kmsg", "/proc/self/mem", "sparse"])
-def test_what_stands_where_a_file_should(name, what, tmp_path):
+def test_special_files_in_place_of_settings_are_refused(name, what, tmp_path):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     match what:
@@ -199,13 +199,13 @@ def test_many_files_are_not_all_named(tmp_path):
         load_config(folder, environment={}, trust=Trust(folder / "own"))
 
 
-def test_what_a_system_cannot_hold_is_no_bound():
+def test_bounds_that_no_system_can_hold_are_refused():
     for name in ("memory_bytes", "max_processes", "max_file_bytes", "cpu_seconds"):
         with pytest.raises(ConfigError, match=name):
             KernelConfig(**{name: 1 << 63})
 
 
-def test_what_is_usual_is_read(tmp_path):
+def test_usual_settings_are_read(tmp_path):
     nested = json.dumps({"a": [{"b": [1, {"c": "d"}]}]})
     text = f'model_settings.extra = {{a = [{{b = [1]}}]}}\ninstructions = """\n{"." * 200}\nv1.2.3 a.b.c\n"""\n'
     config = load_config(workspace(tmp_path, toml=text), environment={"FREEACT_MODEL_SETTINGS__MORE": nested})

@@ -78,7 +78,7 @@ def test_texts_for_models_are_read_in_each_encoding(encoding):
     assert own_commands({Path("go.md"): content}, [])["/go"].prompt == "Write in caf\xe9.\nAlways."
 
 
-def test_whatever_bytes_a_file_has_it_is_read_or_refused_in_one_sentence():
+def test_files_of_any_bytes_are_read_or_refused_in_one_sentence():
     right = b'mode = "auto"\r\n[kernel]\npython = "caf\xc3\xa9"\nlist = [1, "a"]\n'
     said: list[str] = []
     for number in range(examples(10_000)):

@@ -87,7 +87,7 @@ def test_any_form_can_be_changed(tmp_path: Path, text: str) -> None:
     assert json.loads(file.read_bytes())["mcpServers"] == {}
 
 
-def test_what_cannot_be_changed_is_told_and_stays(tmp_path: Path) -> None:
+def test_files_that_cannot_be_changed_are_named_and_stay(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for text, words in {
         "[]": "no object `mcpServers`",
@@ -172,7 +172,7 @@ def test_an_odd_entry_is_left_out_with_a_notice_that_tells_no_value(tmp_path: Pa
     assert SECRET not in "".join(told)
 
 
-def test_what_is_disabled_needs_nothing(tmp_path: Path) -> None:
+def test_disabled_servers_are_not_checked(tmp_path: Path) -> None:
     switches = ({"disabled": True}, {"enabled": False}, {"isActive": False})
     servers = {
         f"{name.replace(' ', '_')}-{number}": {**entry, **switch}
@@ -205,7 +205,7 @@ def test_a_file_without_servers_has_none(tmp_path: Path, text: str) -> None:
     assert load_config(tmp_path, environment={}).mcp_servers == {}
 
 
-def test_what_means_nothing_here_is_one_notice_and_approves_nothing(tmp_path: Path) -> None:
+def test_foreign_keys_make_one_notice_and_approve_nothing(tmp_path: Path) -> None:
     servers = {
         "a": server(autoApprove=["*"], alwaysAllow=["t"], trust=True, envFile=".env"),
         "b": {"url": "https://b.example/mcp", "type": "sse", "oauth": {"registrationUrl": "x"}},

@@ -30,7 +30,7 @@ from freeact_sub.models import build_model
         ("HTTP_PROXY", "ftp://host"),
     ],
 )
-def test_it_is_named(monkeypatch, name, value):
+def test_a_wrong_variable_is_named(monkeypatch, name, value):
     with pytest.raises(ConfigError, match=rf"variable {name} .* correct it, or unset it"):
         check_network_variables({name: value})
     monkeypatch.setenv(name, value)
@@ -41,7 +41,7 @@ def test_it_is_named(monkeypatch, name, value):
 
 
 @each("value", ["", "host:8080", "http://user:secret@host", "socks5h://host:1"])
-def test_what_clients_understand_is_left_to_them(value, tmp_path, monkeypatch):
+def test_proxies_that_clients_understand_are_left_to_them(value, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", types.ModuleType("socksio"))
     sys.modules["socksio"].__spec__ = importlib.machinery.ModuleSpec("socksio", None)
     (tmp_path / "some.pem").write_text("a note\n-----BEGIN CERTIFICATE-----\n")

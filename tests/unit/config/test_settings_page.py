@@ -32,7 +32,7 @@ def test_the_page_is_up_to_date(page: str) -> None:
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == page, "run python docs/make_settings.py"
 
 
-def test_it_has_every_setting_once(page: str) -> None:
+def test_the_page_has_every_setting_once(page: str) -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \| ", page.partition("## MCP servers")[0], re.MULTILINE)
     assert len(rows) == len(set(rows))
     from freeact_sub import Config
@@ -41,7 +41,7 @@ def test_it_has_every_setting_once(page: str) -> None:
     assert {"kernel.gateway.ca_file", "subagents.budget.turns", "models.max_concurrent", "mcp_servers"} <= set(rows)
 
 
-def test_it_shows_defaults_as_a_settings_file_has_them(page: str) -> None:
+def test_defaults_are_shown_as_a_settings_file_has_them(page: str) -> None:
     assert "| `workspace` | this folder | " in page
     assert "| `kernel.network` | `false` | " in page
     assert "| `subagents.budget.turns` | `10` | " in page

@@ -86,12 +86,12 @@ def test_scripts_that_hooks_name_are_looked_at_too(workspace, trust):
     assert set(caught.value.files) == {script}
 
 
-def test_who_calls_without_a_record_has_looked(workspace):
+def test_a_caller_without_a_record_reads_all_files(workspace):
     write(workspace, ".freeact/config.toml", 'mode = "full"')
     assert load(workspace, None).mode == "full"
 
 
-def test_what_is_read_from_elsewhere_in_the_workspace_counts_too(workspace, trust):
+def test_files_from_elsewhere_in_the_workspace_need_trust_too(workspace, trust):
     config = write(workspace, ".freeact/config.toml", f'permission_files = ["{workspace}/sub/rules.toml"]')
     rules = write(workspace, "sub/rules.toml", "allow = []")
     servers = write(workspace, "tools.json", '{"mcpServers": {}}')
@@ -100,7 +100,7 @@ def test_what_is_read_from_elsewhere_in_the_workspace_counts_too(workspace, trus
     assert set(caught.value.files) == {config, rules, servers}
 
 
-def test_what_lies_outside_the_workspace_is_the_users_own(workspace, trust, tmp_path):
+def test_files_outside_the_workspace_are_the_users_own(workspace, trust, tmp_path):
     write(tmp_path, "config/freeact/permissions.toml", "allow = []")
     servers = write(tmp_path, "servers.json", '{"mcpServers": {}}')
     assert load(workspace, trust, mcp_file=servers).permission_files == (tmp_path / "config/freeact/permissions.toml",)
@@ -146,13 +146,13 @@ def test_a_record_that_cannot_be_written_is_told_and_the_answer_holds(tmp_path):
 
 
 class TestProjectRules:
-    def test_what_the_program_writes_is_trusted(self, workspace, trust):
+    def test_rules_that_the_program_writes_are_trusted(self, workspace, trust):
         rules = ProjectRules(workspace, trust)
         rules.allow(["shell:make *"])
         rules.allow(["shell:git push *"])
         assert load(workspace, trust).permission_files == (workspace / ".freeact/permissions.toml",)
 
-    def test_what_code_has_written_meanwhile_is_not_trusted_with_an_answer(self, workspace, trust):
+    def test_rules_that_code_wrote_meanwhile_are_not_trusted_with_an_answer(self, workspace, trust):
         rules = ProjectRules(workspace, trust)
         path = write(workspace, ".freeact/permissions.toml", 'allow = ["shell"]')
         with pytest.raises(ConfigError, match="last reviewed"):
@@ -161,7 +161,7 @@ class TestProjectRules:
         with pytest.raises(UntrustedError):
             load(workspace, trust)
 
-    def test_what_nobody_has_looked_at_stays_so_when_a_program_adds_to_it(self, workspace, trust):
+    def test_untrusted_rules_stay_untrusted_when_the_program_adds_to_them(self, workspace, trust):
         write(workspace, ".freeact/permissions.toml", 'deny = ["shell:x"]\n')
         ProjectRules(workspace, trust).allow(["shell:make *"])
         with pytest.raises(UntrustedError) as caught:

@@ -69,7 +69,7 @@ def hooks(workspace: Path, command: str) -> None:
 @each("command", ["python3 tools/check.py", "tools/check", "cd tools && python3 ../tools/check.py"])
 @each("make", MAKERS)
 @pytest.mark.process
-async def test_what_a_hook_imports_from_its_folder_is_shown_and_not_run_once_it_has_changed(make, command, tmp_path):
+async def test_imports_of_a_hook_from_its_folder_are_shown_and_not_run_once_changed(make, command, tmp_path):
     workspace, mark = tmp_path / "workspace", tmp_path / "ran"
     (workspace / "tools").mkdir(parents=True)
     (workspace / "tools/check.py").write_text(CHECK)
@@ -92,7 +92,7 @@ async def test_what_a_hook_imports_from_its_folder_is_shown_and_not_run_once_it_
 
 @pytest.mark.parametrize("command", ["python3 check.py", "python3 -c 'import json'", "python3 ./many/check.py"])
 @pytest.mark.process
-async def test_where_nobody_looks_through_a_folder_nothing_is_imported_from_it(command, tmp_path):
+async def test_nothing_is_imported_from_a_folder_that_nobody_looks_through(command, tmp_path):
     workspace, mark = tmp_path / "workspace", tmp_path / "ran"
     (workspace / "many").mkdir(parents=True)
     for folder in (workspace, workspace / "many"):
@@ -107,7 +107,7 @@ async def test_where_nobody_looks_through_a_folder_nothing_is_imported_from_it(c
 
 
 @pytest.mark.process
-async def test_what_is_compiled_beside_a_helper_is_not_read(tmp_path, monkeypatch):
+async def test_compiled_files_beside_a_helper_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     workspace, mark = tmp_path / "workspace", tmp_path / "ran"
     (workspace / "tools").mkdir(parents=True)

@@ -30,7 +30,7 @@ def test_plain_text_is_for_the_model_where_an_event_tells_it_something() -> None
     assert read_exit("PostToolUse", 0, "formatted 3 files", "noise") == HookAnswer()
 
 
-def test_what_begins_as_json_and_is_none_is_a_failure() -> None:
+def test_broken_json_is_a_failure() -> None:
     assert "not JSON" in read_exit("PreToolUse", 0, '{"decision": "block"', "").failure
 
 
@@ -81,13 +81,13 @@ def test_continue_false_ends_the_run() -> None:
         pre(permissionDecision=["allow"]),
     ],
 )
-def test_what_cannot_be_understood_is_a_failure_and_allows_nothing(value: Any) -> None:
+def test_unreadable_answers_are_a_failure_and_allow_nothing(value: Any) -> None:
     answer = read_value("PreToolUse", value)
     assert answer.failure
     assert answer.verdict is None
 
 
-def test_of_several_the_strictest_counts_and_all_texts_are_kept() -> None:
+def test_the_strictest_of_several_answers_counts_and_all_texts_are_kept() -> None:
     answers = [
         HookAnswer(verdict="allow", reason="fine", context="a"),
         HookAnswer(verdict="deny", reason="no"),

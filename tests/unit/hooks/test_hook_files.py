@@ -112,7 +112,7 @@ def test_a_link_out_of_the_workspace_is_a_script_of_it(tmp_path: Path) -> None:
         (one("x", required="yes"), "`required`"),
     ],
 )
-def test_what_is_wrong_is_named(value: Any, problem: str, tmp_path: Path) -> None:
+def test_faults_are_named_with_the_file(value: Any, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem) as raised:
         parsed(value, tmp_path)
     assert "hooks.json" in str(raised.value)
@@ -126,7 +126,7 @@ def test_a_file_that_is_none_is_an_error_that_names_it(content: bytes, tmp_path:
         read_hook_files([file], tmp_path)
 
 
-def test_what_other_programs_write_and_does_not_exist_here_is_left_out_and_told(tmp_path: Path) -> None:
+def test_foreign_hooks_without_meaning_here_are_left_out_and_told(tmp_path: Path) -> None:
     value = {
         "TeammateIdle": [{"hooks": [{"type": "command", "command": "x"}]}],
         **one("x", statusMessage="checks"),
@@ -165,7 +165,7 @@ def test_a_key_that_is_false_as_by_default_leaves_no_hook_out(key: str, tmp_path
 
 
 @pytest.mark.parametrize("value", [{"PreToolUse": "curl -H key:sk-1"}, {"PreToolUse": ["sk-1"]}, one("x", required="sk-1")])
-def test_what_is_wrong_is_named_without_its_value(value: Any, tmp_path: Path) -> None:
+def test_faults_are_named_without_the_value(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         parsed(value, tmp_path)
     assert "sk-1" not in str(raised.value)

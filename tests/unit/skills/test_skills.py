@@ -122,7 +122,7 @@ LENIENT = [
 
 
 @each(("text", "said", "name"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
-def test_what_can_be_used_is_and_each_fault_is_one_sentence(tmp_path, text, said, name):
+def test_usable_parts_are_used_and_each_fault_is_one_sentence(tmp_path, text, said, name):
     write(tmp_path, text=text)
     write(tmp_path, "other", WHOLE.replace("pdf-tables", "other"))
     found = loaded(tmp_path)
@@ -184,7 +184,7 @@ def test_two_folders_that_lead_to_one_skill_and_two_skills_with_one_name(tmp_pat
     assert [str(second) in problem and "same name" in problem for problem in found.problems] == [True]
 
 
-def test_what_is_no_plain_file_is_not_read(tmp_path):
+def test_special_files_are_not_read(tmp_path):
     path = write(tmp_path)
     os.mkfifo(path / "pipe")
     (path / "far").symlink_to("/etc")

@@ -152,7 +152,7 @@ async def test_an_error_is_no_flood_either(make, raised):
 
 
 @pytest.mark.parametrize("value", ["text", {"a": 1}, [1, "b"], 3, True, None, Record(text="t"), Plain(text="t")], ids=repr)
-async def test_what_fits_goes_to_the_model_as_it_is(make, tmp_path, value):
+async def test_results_within_bounds_go_to_the_model_unchanged(make, tmp_path, value):
     def own():
         return value
 
@@ -329,7 +329,7 @@ async def test_the_same_long_result_again_and_again_is_a_circle(make):
     assert result.status == "limit"
 
 
-async def test_what_a_cell_did_not_put_out_is_told_to_the_model_alone(make):
+async def test_the_note_on_missing_output_is_for_the_model_alone(make):
     reads = Reads(cell("x = 1"))
     async with make(reads, config={"mode": "full"}) as agent:
         events, _ = await read(agent.run("root"))

@@ -50,7 +50,7 @@ def test_the_file_says_what_the_code_does(tool):
     assert_same(told["parameters_json_schema"], code, code.get("$defs", {}))
 
 
-def test_what_each_request_of_a_root_pays_for_stays_small():
+def test_the_tools_and_instructions_of_a_root_stay_small():
     told = [load_definition(tool.name) for tool in TOOLS if tool.name != "ask_parent"]
     words = [json.dumps([each.name, each.description, each.parameters_json_schema]) for each in told]
     assert sum(map(len, words)) < 7_600, "in characters: leave out what a model does not need, or raise it knowingly"

@@ -73,7 +73,7 @@ async def test_subtasks_of_delegate_are_a_plan_too(make):
         {},
     ],
 )
-def test_what_is_no_plan_is_refused(arguments):
+def test_invalid_plans_are_refused(arguments):
     with pytest.raises(ValidationError):
         PlanArguments.model_validate(arguments)
 
