@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT", default=str)
-"""The type of a root's answer."""
 
 
 CALLS: Final = "program_"
@@ -714,7 +713,6 @@ class Agent(Generic[OutputT]):
 
 
 def _named(features: Sequence[Feature], name: str) -> Any:
-    """Return the feature with this name, if there is one."""
     return next((feature for feature in features if isinstance(feature, Feature) and feature.name == name), None)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 CELL_TOOL: Final = "execute_ipython_cell"
-"""The name of the tool that runs a cell."""
 
 MAX_KINDS: Final = 5
 MAX_KIND_CHARS: Final = 100

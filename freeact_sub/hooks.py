@@ -133,7 +133,6 @@ def read_exit(event: HookEvent, code: int, output: str, errors: str) -> HookAnsw
 
 
 def _has_late_object(output: str) -> bool:
-    """Return whether an answer in JSON follows a text, so that it would be lost."""
     for begin in [match.start() for match in re.finditer(r"^[ \t]*\{", output, re.MULTILINE)][:MAX_BEGINNINGS]:
         try:
             value = parse_json(output[begin:])

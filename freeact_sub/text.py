@@ -262,7 +262,6 @@ class CursorText(ABC, Generic[Line]):
         self._restart()
 
     def _restart(self) -> None:
-        """Make one empty line, with the cursor at its beginning."""
         self._lines: list[Line] = [self._blank * 0]
         self._row = self._column = 0
         self._unfinished = ""
@@ -387,7 +386,6 @@ def prompt_title(prompt: str, limit: int = TITLE_CHARS) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that are not blank."""
     return [line.rstrip() for line in text[:SCANNED_CHARS].split("\n") if line.strip()]
 
 

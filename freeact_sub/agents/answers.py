@@ -411,6 +411,5 @@ def _codes_run(messages: Sequence[ModelMessage]) -> set[str]:
 
 
 def _normalized(code: str) -> str:
-    """Return code without comments, empty lines and trailing spaces, for comparison."""
     lines = (re.sub(r"(?:^|\s+)#[^'\"]*$", "", line).rstrip() for line in code.splitlines())
     return "\n".join(line for line in lines if line)

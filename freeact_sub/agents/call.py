@@ -93,7 +93,6 @@ WAITED_SECONDS: Final = 5.0
 """Seconds after which a call has waited for something and is no repetition."""
 
 _SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
-"""Code that sleeps, in Python or in a shell."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
 """Memory addresses, which do not distinguish errors."""
 
@@ -445,7 +444,6 @@ class ModelCalls:
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
-        """Advise a model that goes in circles, and end the run if it continues."""
         agent = self.turns.agent
         bound = agent.shared.config.max_repeats
         if bound is None:

@@ -75,7 +75,6 @@ class Work:
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """A function that prepares the kernel; returns text for the model."""
     program: AgentProgram | None = None
-    """The program that answers instead of a model."""
     request: ChildRequest | None = None
     """The request for a child whose answer may be an earlier one's."""
     verifier: Verifier | None = None
@@ -115,7 +114,6 @@ class PlannedChild:
     earlier: EarlierChild | None
     """The ended child that this run resumes. None: the child is new."""
     new: NewChild
-    """The child as it was asked for."""
 
     def work(self, child: TreeAgent) -> Work:
         """Return the work of the child. Args: child: made for this plan."""
@@ -172,7 +170,6 @@ def resolved(request: ChildRequest, agent: TreeAgent) -> tuple[ChildRequest, Age
 
 
 def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
-    """Return the number of levels that a type's `max_depth` allows below its agents."""
     return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - agent.depth - 1))
 
 
@@ -591,7 +588,6 @@ class ChildOwner:
             self._messages.send_end(child)
 
     async def _until_ended(self, children: Iterable[ChildWork]) -> None:
-        """Wait for cancelled children; abandon those that do not end."""
         tasks = {child.running: child for child in children}
         for task in (await asyncio.wait(tasks, timeout=END_SECONDS))[1] if tasks else ():
             logger.error("child %s does not end when it is cancelled: it is abandoned", tasks[task].label)

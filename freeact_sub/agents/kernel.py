@@ -352,7 +352,6 @@ class AgentKernel:
             self._judged = None
 
     def _serve(self, agent: TreeAgent) -> None:
-        """Answer requests of code in the kernel on behalf of this agent."""
         self.calls = CodeCalls(agent)
         self.requests.serve(agent, partial(self._handlers, agent))
 
@@ -395,7 +394,6 @@ class AgentKernel:
         return replace(self._plain_spec, audit=self._audit(self._agent.shared.rule_files.rules))
 
     def _audit(self, rules: Rules) -> AuditSettings | None:
-        """Return the actions that the agent's code takes without asking."""
         policy = self._agent.policy.with_rules(rules).with_scratch(())  # a kernel knows its own folders
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
@@ -597,7 +595,6 @@ class AgentKernel:
         return kernel
 
     async def _watch(self, kernel: Kernel) -> None:
-        """Report the kernel's death at once and start a new one."""
         with self._agent.shared.rule_files.followed(partial(self._follow, kernel)):
             reason = self._lost_reason = await kernel.wait_lost()
         if self._is_of_node:

@@ -263,7 +263,6 @@ class AgentLoop:
         return result
 
     def _measured(self, ending: RunResult) -> RunResult:
-        """Complete an ending with the facts of the run."""
         run, tally = self.agent.run, self.agent.shared.gate.end(self.agent.agent_id)
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()

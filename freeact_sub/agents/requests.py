@@ -383,7 +383,6 @@ class OwnToolRequests:
             raise FreeactError(f"the result of the tool {name} cannot be passed to code: {error}") from error
 
     def _context(self, clock: CellClock | None) -> RunContext[Any]:
-        """Return the context for functions that take a `RunContext`."""
         agent = self._calls.agent
         return RunContext(
             deps=agent.shared.own_tools.deps,

@@ -300,13 +300,11 @@ class Root:
         """
         self.tree, self.agent = tree, agent
         self.taps: Sequence[Tap] = ()
-        """Functions called with every event."""
         self.loop: AgentLoop | None = None
         """The loop. None: the root is not open."""
         self._output_type = check_output(output_type, "Agent")
         self._closes_provider = closes_provider
         self.live_run: Course | None = None
-        """The run that has started and not ended."""
         self.home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened the root; its kernel, connections and tasks live there."""
         self._resources = AsyncExitStack()
@@ -571,7 +569,6 @@ class Root:
         await self._resources.aclose()
 
     async def _begin_if_idle(self) -> None:
-        """Begin a run that lasts until no child is working, unless a run is live."""
         is_outside = caller_in(self.tree.shared) is None
         while (run := self.live_run) is not None and not (self.opened.children.is_open and not run.is_ending):
             if (first := run if run.is_ending and is_outside else run.ends_first) is None:

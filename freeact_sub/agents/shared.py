@@ -69,7 +69,6 @@ class RootStream:
         self.messages: list[str] = []
         """Answers for the root's model, of children whose ancestors were all idle when they ended."""
         self._notices: list[str] = []
-        """Notices for people."""
         self._events: list[AgentEvent] = []
         """Starts and ends of agents, with their headers: each agent starts and ends exactly once over all streams."""
         self._meanwhile: Callable[[], EventChannel] | None = None

@@ -192,7 +192,6 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 
 def _with_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
-    """Return the settings with the Python of the project."""
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
 
     return with_project_python(config, options, may_refuse=may_refuse)
@@ -266,7 +265,6 @@ def list_agents(_options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _details_of(kind: "AgentType") -> str:
-    """Return the settings that a type narrows."""
     parts = {
         "model": kind.model,
         "code_actions": kind.code_actions,

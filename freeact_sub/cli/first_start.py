@@ -91,7 +91,6 @@ def _the_only(found: "Sequence[FoundModel]") -> "FoundModel":
 
 
 def _option(model: "FoundModel") -> str:
-    """Return the options that name a model."""
     return f"--model {visible(model.model)}" + (f" --base-url {model.base_url}" if model.base_url else "")
 
 

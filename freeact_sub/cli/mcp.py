@@ -189,7 +189,6 @@ def _changed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], mod
 
 
 def _server(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that the options name."""
     target: Sequence[str] = options.target
     env = dict(_pair(text, "=", "--env NAME=VALUE") for text in options.env)
     headers = dict(_pair(text, ":", "--header 'NAME: VALUE'") for text in options.header)

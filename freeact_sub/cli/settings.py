@@ -83,7 +83,6 @@ def _ctrl_c_leaves() -> Iterator[None]:
 
 
 def _without_the_rest(load: "functools.partial[Config]", trust: "Trust") -> "Config":
-    """Return the settings without untrusted texts. Raises: UntrustedError: Not only texts are untrusted."""
     try:
         return load(trust=trust)
     except UntrustedError as error:

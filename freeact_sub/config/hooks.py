@@ -318,7 +318,6 @@ def is_python_script(path: Path, content: bytes | None, commands: Sequence[Seque
 
 
 def _content_digest(path: Path) -> str | None:
-    """Return the digest of a file. None: there is none, or it cannot be read."""
     try:
         return digest(read_file(path, MAX_SCRIPT_BYTES))
     except OSError:

@@ -443,6 +443,5 @@ Event: TypeAlias = (
 
 
 def __dir__() -> list[str]:
-    """Return the public names of the package."""
     own = "AgentEvent Answer Decision Effects Event FileEffect MessageKind QuestionField Remember VariableChange"
     return [*own.split(), *(kind.__name__ for kind in get_args(Event))]

@@ -84,7 +84,6 @@ def _of(schema: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _resolved(about: Any, defined: Mapping[str, Any], levels: int = 4) -> Any:
-    """Return the schema of a field with its references resolved, as for an enum of Python."""
     if not isinstance(about, Mapping) or not levels:
         return about
     found = defined.get(str(about.get("$ref")))
@@ -128,7 +127,6 @@ def _field(name: str, about: Any, required: bool) -> QuestionField:
 
 
 def _with_default(field: QuestionField, default: Any) -> QuestionField:
-    """Return the field with the default of its schema, if that is a value of the field."""
     try:
         value = None if default is None else read_value(field, default)
     except ValueError:
@@ -153,7 +151,6 @@ def _without_null(about: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _choices(about: Any, shown: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the values and labels of an enum; empty where there is none."""
     if not isinstance(about, Mapping):
         return (), ()
     values, labels = about.get("enum"), about.get("enumNames")

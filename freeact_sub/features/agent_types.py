@@ -99,7 +99,6 @@ class AgentTypes:
     """The types that were found."""
 
     types: Mapping[str, AgentType] = field(default_factory=dict)
-    """The types by name."""
     problems: tuple[str, ...] = ()
     """Sentences on the invalid files, one each, with file and line."""
 
@@ -144,7 +143,6 @@ def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes
 
 
 def _left_out(foreign: Sequence[Path]) -> list[str]:
-    """Return one sentence on all files that are types of other programs."""
     if not foreign:
         return []
     more = f" and {len(foreign) - SHOWN_FILES} more" if len(foreign) > SHOWN_FILES else ""

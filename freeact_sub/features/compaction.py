@@ -287,7 +287,6 @@ class OutputFiles:
         return replace(part, content=f"{text[:keep]}\n{note}")
 
     async def _file(self, part: ToolReturnPart[Any], text: str) -> str:
-        """Return the file with the whole output; empty if it cannot be written."""
         known = part.metadata.get("file") if isinstance(part.metadata, dict) else None
         if isinstance(known, str) and known:
             return known
@@ -496,20 +495,17 @@ class _Shorter:
     parts: dict[int, tuple[ToolReturnPart[Any], ToolReturnPart[Any]]] = field(default_factory=dict)
 
     def note(self, before: Sequence[ModelMessage], after: Sequence[ModelMessage]) -> None:
-        """Note the new forms of the parts of a conversation."""
         for old, new in zip(before, after, strict=True):
             for part, shorter in zip(old.parts, new.parts, strict=True):
                 if isinstance(part, ToolReturnPart) and isinstance(shorter, ToolReturnPart) and part is not shorter:
                     self.parts[id(part)] = part, shorter
 
     def of(self, part: Any) -> Any:
-        """Return the newest form of a part."""
         while id(part) in self.parts:
             part = self.parts[id(part)][1]
         return part
 
     def request(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages of a request with the newest forms of outputs."""
         return [
             replace(message, parts=[self.of(part) for part in message.parts])
             if isinstance(message, ModelRequest)

@@ -35,7 +35,6 @@ class RunFiles:
     key: str
     """The agent's key, which shows its ancestors."""
     label: str
-    """The agent's name for people."""
     read: dict[str, None] = field(default_factory=dict)
     written: dict[str, None] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)

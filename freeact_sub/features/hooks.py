@@ -327,7 +327,6 @@ class HooksFeature(Feature):
         )
 
     def _notify(self, event: ev.ApprovalRequest | ev.QuestionRequest) -> None:
-        """Run the hooks of `Notification` beside the run."""
         found = self.root.find(event.agent_id)
         if event.headless or found is None or not self.has_hook(agent := tree_agent(found), "Notification"):
             return

@@ -188,7 +188,6 @@ async def _do(prompt: str, index: int, arguments: DelegateArguments, context: To
 
 
 def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _SubtaskOutcome]) -> str:
-    """Return the prompt of a subtask: its text, the plan, and the answers of its dependencies."""
     subtask = arguments.subtasks[index]
     parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]
     for other in sorted(set(subtask.depends_on)):

@@ -143,7 +143,6 @@ class CellContext:
     config: Config
     tool_call_id: str
     output_folder: Path
-    """The folder of the agent's long outputs."""
     emit: Callable[[AgentEvent], Awaitable[Any]]
     """A function that writes an event with the agent's header and this call's id."""
     asked_seconds: Callable[[], float] = lambda: 0.0

@@ -156,7 +156,6 @@ class Bounds:
     """Bounds on the result of one call."""
 
     chars: int
-    """Characters of text."""
     pictures: bool
     """Whether the model reads pictures."""
     folder: Path
@@ -234,7 +233,6 @@ class _ResultParts:
         """Whether something was left out or converted."""
 
     def take(self, value: Any) -> list[Any]:
-        """Return the texts and files of a value, in order."""
         if value is None:
             return []
         if isinstance(value, str | CachePoint):
@@ -255,12 +253,10 @@ class _ResultParts:
         return [text, *(taken for file in files for taken in self._file(file))]
 
     def take_content(self, content: str | Sequence[Any] | None) -> list[Any]:
-        """Return the texts and files of the content beside a value."""
         items = [content] if content is None or isinstance(content, str) else content
         return [taken for item in items for taken in self.take(item)]
 
     def notes(self) -> list[str]:
-        """Return notes on pictures that were left out."""
         if not self._hidden:
             return []
         why = "too many, too large, damaged, or of a kind that models do not read"
@@ -326,7 +322,6 @@ def _files(items: Iterable[Any]) -> list[Any]:
 
 
 def _cut(values: list[Any], extra: list[Any], limit: int, where: str) -> tuple[list[Any], list[Any]]:
-    """Cut each text to its share; join texts whose shares would be too small."""
     texts = [item for item in (*values, *extra) if isinstance(item, str)]
     if limit < MIN_SHARE * len(texts):
         return [head_and_tail("\n".join(texts), limit, where), *_files(values)], _files(extra)

@@ -53,12 +53,10 @@ class _DictRows:
         self.columns = [*dict.fromkeys(column for row in rows for column in row)]
 
     def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
-        """Yield the values of each row, by column."""
         del columns
         return iter(self._rows)
 
     def extended(self, new: Mapping[str, list[Any]]) -> Any:
-        """Return a copy of the frame with more columns, each with a value for each row."""
         return [{**row, **{name: values[at] for name, values in new.items()}} for at, row in enumerate(self._rows)]
 
 
@@ -72,12 +70,10 @@ class _PandasRows:
         self.columns = [*frame.columns]
 
     def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
-        """Yield the values of each row, by column."""
         for values in zip(*(self._frame[column] for column in columns), strict=True):
             yield dict(zip(columns, values, strict=True))
 
     def extended(self, new: Mapping[str, list[Any]]) -> Any:
-        """Return a copy of the frame with more columns, each with a value for each row."""
         extended = self._frame.copy()
         for name, values in new.items():
             extended[name] = self._array(values)

@@ -115,7 +115,6 @@ class Agreement:
         return max(1, min(rest.at_once, fitting))
 
     async def _cheaper(self, rest: Rest, told: Quote) -> dict[str, tuple[float, float, float]]:
-        """Return the prices of cheaper models of the settings for the same tokens."""
         shared, found = self._agent.shared, dict[str, tuple[float, float, float]]()
         for name in shared.config.models.names if told.cost_usd is not None else ():
             try:

@@ -225,7 +225,6 @@ class FanOuts(RunPart):
         )
 
     def _calls_of(self, kind: Kind, of_program: bool) -> "_Calls":
-        """Return the calls of the present turn, or of the strategy in a program."""
         strategy = self._strategy.strategy_id if of_program and self._strategy is not None else ""
         unit = (self._agent.run.account.taken("turns"), strategy)
         found = self._calls.get((kind, of_program))

@@ -118,7 +118,6 @@ class SkillsFeature(Feature):
         return content_of(self._skills[name])
 
     def _skills_of(self, agent: FeatureAgent) -> Mapping[str, Skill]:
-        """Return the skills that an agent may load, by name."""
         return only(self._skills, tree_agent(agent).rights.skills)
 
 

@@ -129,7 +129,6 @@ def _text(node: ast.expr) -> str:
 
 
 def _type(node: ast.expr) -> str:
-    """Return a type as text; one in quotes without them."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _text(node)
 
 
@@ -158,7 +157,6 @@ class Skills:
     """The skills that were found."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
-    """The skills by name."""
     problems: tuple[str, ...] = ()
     """Sentences on the faults, one each."""
 
@@ -288,7 +286,6 @@ def problems_of_name(name: str) -> list[str]:
 
 
 def _check_rest(head: Mapping[str, Any], body: str, faults: _Faults) -> None:
-    """Note faults for other programs, and against recommendations."""
     unknown = [name for name in head if name not in FIELDS]
     if unknown:
         faults.checked.append(f"the format has no settings {', '.join(map(repr, unknown))}")
@@ -303,7 +300,6 @@ def _check_rest(head: Mapping[str, Any], body: str, faults: _Faults) -> None:
 
 
 def _modules(folder: SkillFolder, faults: _Faults) -> tuple[tuple[SkillModule, ...], tuple[str, ...]]:
-    """Return the Python of a skill, and its public signatures."""
     if not folder.code:
         return (), ()
     name = folder.module
