@@ -59,7 +59,7 @@ def check_output(output: Any, call: str) -> Any:
     """Return the type of an answer as it is.
 
     Raises:
-        InvalidRequestError: It is a value, such as the name of a type, or a type of which no answer can be made.
+        InvalidRequestError: The output is a value, such as the name of a type, or a type that no answer can have.
     """
     if isinstance(output, str | bytes | int | float | Mapping | BaseModel):
         raise InvalidRequestError(f"{call}: output is a type, such as `int` or a pydantic model, not {output!r:.60}")

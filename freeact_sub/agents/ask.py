@@ -384,7 +384,7 @@ def check_size(schema: Mapping[str, Any]) -> None:
     """Refuse a schema that would be too large with its references resolved.
 
     Raises:
-        InvalidRequestError: It is too large or too deep, refers to itself, or has a dangling reference.
+        InvalidRequestError: The schema is too large or too deep, refers to itself, or has a dangling reference.
     """
     definitions = schema.get("$defs")
     definitions = definitions if isinstance(definitions, Mapping) else {}

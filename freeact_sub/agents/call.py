@@ -148,7 +148,7 @@ async def make(
 
     Raises:
         LimitReachedError: The budget has no call left.
-        SpawnForbiddenError: It would start a child, and none may be started.
+        SpawnForbiddenError: The call would start a child, and none may be started.
         ApprovalDeniedError: The call is denied.
     """
     agent = tree_agent(requested.agent)
@@ -189,8 +189,8 @@ async def permit(call: Call, asker: Asker) -> ev.Decision | None:
         The decision, perhaps with other code that the person wants to run. None: do it as it is.
 
     Raises:
-        SpawnForbiddenError: It would start a child, and none may be started.
-        ApprovalDeniedError: It is denied.
+        SpawnForbiddenError: The call would start a child, and none may be started.
+        ApprovalDeniedError: The call is denied.
     """
     agent = tree_agent(asker.agent)
     if isinstance(call, SpawnCall):
@@ -292,8 +292,8 @@ class Repeats:
         Args:
             turn: The number of the response that made it.
             tool: The tool's name.
-            args: Its arguments.
-            text: Its result.
+            args: The arguments.
+            text: The result.
             failed: The result is an error.
             seconds: The seconds it took.
 
@@ -352,7 +352,7 @@ class ModelCalls:
         Args:
             part: The call in the model's response.
             tool: The tool.
-            args: Its arguments, which are valid.
+            args: The arguments, which are valid.
             run_tool: Runs the tool with arguments.
         """
         self.unmade.made(part.tool_call_id)
@@ -524,7 +524,7 @@ async def run_own_cell(
     """Run a cell without a model, as a call with events.
 
     Args:
-        code: Its code.
+        code: The code.
         prefix: The beginning of the call's id.
         agent: The agent or the node that makes the call.
         kernel: Returns the kernel.
@@ -535,7 +535,7 @@ async def run_own_cell(
 
     Raises:
         LimitReachedError: The budget has no call left.
-        ApprovalDeniedError: It is denied.
+        ApprovalDeniedError: The call is denied.
         KernelLostError: The kernel has ended.
     """
     call_id = f"{prefix}{secrets.token_hex(8)}"

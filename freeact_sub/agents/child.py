@@ -233,8 +233,8 @@ class ChildWork:
 
         Args:
             agent: The child.
-            task: Its prompt.
-            started_by: Its starter.
+            task: The prompt.
+            started_by: The starter.
         """
         self.agent, self.task, self.started_by = agent, task, started_by
         recorded = agent.shared.recorded
@@ -384,7 +384,7 @@ class Child:
         """Wait until the child ends, however it ends. Cancelling the wait does not cancel the child.
 
         Raises:
-            SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
+            SpawnForbiddenError: The child waits for a kernel that could never become free while the calling agent waits.
             FreeactError: The caller is the child itself or one of its descendants.
         """
         return await self._work.result()

@@ -211,7 +211,7 @@ async def planned(new: NewChild, tree: Tree) -> PlannedChild:
     Raises:
         SpawnForbiddenError: There is to be no such child.
         InvalidRequestError: There is no such type, or no such child.
-        ConfigError: Its model cannot be built.
+        ConfigError: The model cannot be built.
     """
     agent, request, earlier = tree_agent(new.agent), new.request, None
     if request.check is not None:
@@ -272,7 +272,7 @@ class ChildOwner:
         Raises:
             SpawnForbiddenError: No child, or none of this type, may be started now.
             InvalidRequestError: The type does not exist.
-            ConfigError: Its model cannot be built.
+            ConfigError: The model cannot be built.
             FreeactError: The agent's run takes no more children.
         """
         return await self._begin(request, "call", by, self._until_its_end, together)

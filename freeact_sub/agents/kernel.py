@@ -443,8 +443,8 @@ class AgentKernel:
         """Return the live kernel; start no other if it has died.
 
         Raises:
-            KernelStartError: It failed to start.
-            KernelLostError: It has ended.
+            KernelStartError: The kernel failed to start.
+            KernelLostError: The kernel has ended.
         """
         kernel = await self.get()
         if kernel.lost_reason is not None:

@@ -120,7 +120,7 @@ def as_it_was(request: ChildRequest, earlier: EarlierChild, caller: TreeAgent) -
     A child of the caller's own type needs no name of a type, as when it was started.
 
     Raises:
-        InvalidRequestError: It asks for another kind of child, or another kernel.
+        InvalidRequestError: The request is for another kind of child, or another kernel.
     """
     if any(getattr(request, name) != ChildChoices.model_fields[name].default for name in FIXED):
         raise InvalidRequestError(

@@ -610,7 +610,7 @@ async def _run_user_cell(loop: AgentLoop, code: str) -> str:
 
     Raises:
         LimitReachedError: The budget has no call left.
-        ApprovalDeniedError: It is denied.
+        ApprovalDeniedError: The cell is denied.
         KernelLostError: The kernel is lost for good.
     """
     kernel = loop.kernel
