@@ -432,7 +432,8 @@ class CellConversation:
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
         if wanted:
-            values, lost = await self._values(wanted)
+            file, folder = await self._beside.call("write_values", name=self._name, names=wanted)
+            values, lost = await take(file, Path(folder))
         lost |= dict.fromkeys(own, NOT_TAKEN)
         self._shell.push({name: values[name] for name in wanted if name in values})
         gone = [change.name for change in changes if change.what == "deleted"]
@@ -441,23 +442,6 @@ class CellConversation:
         taken = [name for name in wanted if name in values] + gone
         self._open = [change for change in self._open if change.name not in taken]
         return taken, lost
-
-    async def _values(self, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Returns the values of variables of the copy, and the reason for each missing one. Raises: as `adopt`."""
-        file, folder = await self._beside.call("write_values", name=self._name, names=names)
-        try:
-            return await take(file, Path(folder))
-        except KernelError as error:
-            if len(names) == 1:
-                return {}, {names[0]: str(error)}
-        lost: dict[str, str] = {}
-        for name in names:
-            lost |= (await self._values([name]))[1]
-        left = [name for name in names if name not in lost]
-        if len(left) == len(names):
-            raise KernelError("the values cannot be read together: take them over one by one, by name")
-        values, more = await self._values(left) if left else ({}, {})
-        return values, {**lost, **more}
 
     async def code(self) -> tuple[str, int]:
         """Returns the code of the cells that ended without an error, as one cell, and the number of the others.

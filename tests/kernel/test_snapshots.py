@@ -242,7 +242,7 @@ async def test_a_kernel_that_ends_meanwhile_ends_what_saves(shared_provider, tmp
 
 
 async def test_code_of_a_type_that_hangs_costs_its_own_variables(kernel, tmp_path):
-    await text_of(kernel, f"x = 1\n{GATE}\n{MODULE.format('write')}.GROUP_SECONDS = 0.5")
+    await text_of(kernel, f"x = 1\n{GATE}\n{MODULE.format('files')}.GROUP_SECONDS = 0.5")
     report = await kernel.snapshot(tmp_path / "store")
     assert lost_of(report).keys() == {"gate"}
     assert "took more than" in lost_of(report)["gate"].reason

@@ -146,6 +146,18 @@ for value in (double, Point(), {"deep": [Point]}):
     assert ["Point is defined" in line for line in lines] == [False, True, True]
 
 
+async def test_values_handed_over_together_share_what_they_shared(make):
+    give = """
+import numpy as np
+rows, numbers = [1], np.arange(1000)
+agent.task("p", inputs={"rows": rows, "twice": [rows, rows], "numbers": numbers, "held": {"numbers": numbers}})
+"""
+    look = "print(twice[0] is twice[1] is rows, held['numbers'] is numbers)"
+    async with make({"root": [[cell(give)], "done"], "p": [[cell(look)], "done"]}) as agent:
+        events, _ = await read(agent.run("root"))
+    assert "True True" in "".join(event.text for event in of_kind(events, CodeExecutionOutput))
+
+
 async def test_a_value_that_the_child_cannot_read_ends_it_with_the_reason(make):
     code = """
 class Once:

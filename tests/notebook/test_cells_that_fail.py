@@ -134,7 +134,7 @@ async def test_all_that_can_be_taken_over_is_and_what_was_named_must_be(tmp_path
         named = await notebook.run("%agent_adopt n made --yes")
     assert everything.reply["status"] == "ok", everything.text
     assert "Left out: " in everything.text
-    for name in ("made: generator cannot be pickled", "once: the values cannot be read here: ValueError", "log: "):
+    for name in ("made: generator cannot be pickled", "once: it cannot be read here: ValueError", "log: "):
         assert name in everything.text
     assert there.text.strip() == "5 True False False"
     assert "made: generator cannot be pickled" in why(named)

@@ -16,6 +16,7 @@ from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.copies.copied import NotebookCopy
 from freeact_sub.kernels.copies.forks import BareFork, kernel_app, unsafe
 from freeact_sub.kernels.guest import state
+from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.handover import read_whole
 from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, parsed
 
@@ -87,10 +88,14 @@ async def take(file: str, scratch: Path) -> tuple[dict[str, Any], dict[str, str]
     """
     data = await asyncio.to_thread(read_whole, file, scratch, max_bytes=VALUES_BYTES)
     try:
-        values, lost = state.read(memoryview(data))
-    except Exception as error:  # border: to unpickle is to run any code
+        view = memoryview(data)
+        values, unread = guest_values.read_groups(view)
+        lost = {str(name): str(reason)[:FIELD_CHARS] for name, reason in guest_values.index_of(view)["lost"].items()}
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise KernelError(f"the values cannot be read here: {type(error).__name__}: {error}") from error
-    return values, {str(name): str(reason)[:FIELD_CHARS] for name, reason in lost.items()}
+    for name, problem in unread.items():
+        lost[name] = f"it cannot be read here: {type(problem).__name__}: {guest_values.reason_of(problem)}"
+    return values, lost
 
 
 async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:

@@ -8,7 +8,6 @@ import decimal
 import json
 import math
 import numbers
-import os
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any, BinaryIO
@@ -48,15 +47,9 @@ def write_variable(name: str, variable: str, namespace: dict[str, Any]) -> None:
         TypeError, ValueError: It cannot be written; the message says why.
         OSError: There is no room, or this kernel has no such folder.
     """
-    if variable not in namespace:
-        raise NameError(f"name {variable!r} is not defined")
-    path = os.path.join(values.scratch(), name)
-    try:
-        with open(path, "xb") as file:
-            values.finish(file, ValueWriter(file).node(namespace[variable], variable))
-    except BaseException:
-        values.drop(path)
-        raise
+    value = values.variable_of(namespace, variable)
+    with values.new_file(name) as file:
+        values.finish(file, ValueWriter(file).node(value, variable))
 
 
 class ValueWriter:
@@ -100,7 +93,7 @@ class ValueWriter:
                 return True
         return False
 
-    def block(self, data: Any, where: str) -> tuple[int, int]:
+    def block(self, data: Any, where: str) -> list[int]:
         """Write bytes, and return where they are."""
         self.check_room(len(data), where)
         return values.put(self.file, data)
@@ -112,7 +105,7 @@ class ValueWriter:
                 f"{where} is too large: at most {MAX_BYTES:,} bytes can be handed out; let the code write it to a file"
             )
 
-    def json(self, value: Any, where: str) -> tuple[int, int]:
+    def json(self, value: Any, where: str) -> list[int]:
         """Write a plain value."""
 
         def simpler(item: Any) -> Any:
@@ -139,7 +132,7 @@ class ValueWriter:
             raise ValueError(f"{where} is too large: as JSON it has more than {MAX_JSON_BYTES:,} bytes")
         return self.block(data, where)
 
-    def array(self, array: Any, where: str) -> tuple[int, int]:
+    def array(self, array: Any, where: str) -> list[int]:
         """Write an array as npy."""
         if array.dtype.kind not in KINDS or array.dtype.hasobject or isinstance(array, self.numpy.ma.MaskedArray):
             raise TypeError(
@@ -147,10 +140,9 @@ class ValueWriter:
                 "handed out: make it one of numbers or texts, or a list"
             )
         self.check_room(array.nbytes, where)
-        self.file.write(b"\0" * (-self.file.tell() % values.ALIGNMENT))
-        start = self.file.tell()
+        start, _ = values.put(self.file, b"")
         self.numpy.lib.format.write_array(self.file, self.numpy.asarray(array), allow_pickle=False)
-        return start, self.file.tell() - start
+        return [start, self.file.tell() - start]
 
     def frame(self, value: Any, where: str) -> dict[str, Any]:
         """Write a frame, a series or an index."""
@@ -206,12 +198,12 @@ class ValueWriter:
             return {"objects": self.objects(column, where)}
         raise TypeError(f"{where} has values of type {kind}, which cannot be handed out: convert them")
 
-    def texts(self, column: Any, where: str) -> tuple[int, int]:
+    def texts(self, column: Any, where: str) -> list[int]:
         """Write a column of texts; a missing one is null."""
         missing = self.numpy.asarray(column.isna())
         return self.json([None if gone else text for text, gone in zip(column, missing, strict=True)], where)
 
-    def objects(self, column: Any, where: str) -> tuple[int, int]:
+    def objects(self, column: Any, where: str) -> list[int]:
         """Write a column of objects, if they are plain."""
         items = [*column]
         for item in items:

@@ -7,23 +7,18 @@ or function that the notebook has already is named, so that `isinstance` holds; 
 
 import contextlib
 import hashlib
-import io
 import json
 import math
-import os
 import pickle
 import reprlib
-import sys
 import time
 import types
 import zlib
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from . import values
-from .saved.borrowed_pickler import saver_class
+from .saved.borrowed_pickler import saving_pickler
 from .saved.groups import Groups
-from .saved.write import OF_IPYTHON, time_limit
 
 DIGEST_SECONDS: Final = 10.0
 """For all variables together; what comes after it is compared by identity only."""
@@ -49,16 +44,9 @@ def begin(shell: Any) -> None:
 
 
 def variables(shell: Any) -> dict[str, Any]:
-    """The user's variables: nothing of IPython, and nothing of ours, such as an agent or the result of a run."""
-    hidden, missing = shell.user_ns_hidden, object()
-    return {
-        name: value
-        for name, value in list(shell.user_ns.items())
-        if isinstance(name, str)
-        and len(name) <= NAME_CHARS
-        and not (name in values.RESERVED or OF_IPYTHON.fullmatch(name) or value is hidden.get(name, missing))
-        and not is_ours(value)
-    }
+    """The user's variables, without what is of this package, such as an agent or the result of a run."""
+    found = values.variables(shell)
+    return {name: value for name, value in found.items() if len(name) <= NAME_CHARS and not is_ours(value)}
 
 
 def is_ours(value: Any) -> bool:
@@ -104,7 +92,7 @@ def report_to(file: str) -> None:
 
 def write_new(file: str, *pieces: Any) -> None:
     """Writes a new file of this copy's scratch folder."""
-    with open(os.path.join(values.scratch(), file), "xb") as target:  # noqa: PTH118, PTH123  # as the guest does it
+    with values.new_file(file) as target:
         target.writelines(pieces)
 
 
@@ -120,10 +108,13 @@ def shell_here() -> Any:
 
 def describe(value: Any) -> dict[str, Any]:
     """What people and models read of a value, without running more of its type's code than needed."""
-    kind = type(value)
-    module = kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
-    name = kind.__qualname__ if module in ("builtins", "__main__", "") else f"{module}.{kind.__qualname__}"
-    about = {"kind": name[:TEXT_CHARS], "shape": "", "columns": [], "text": "", "imported": is_imported(value)}
+    about = {
+        "kind": values.type_name(value)[:TEXT_CHARS],
+        "shape": "",
+        "columns": [],
+        "text": "",
+        "imported": is_imported(value),
+    }
     with contextlib.suppress(Exception):
         about["shape"] = shape_of(value)
     with contextlib.suppress(Exception):
@@ -174,18 +165,22 @@ def text_of(value: Any) -> str:
 # --- whether it was changed
 
 
-class _Digest(io.RawIOBase):
+class _Digest(values.Room):
     """What a pickler writes into, which keeps only a digest of it."""
 
     def __init__(self, deadline: float) -> None:
+        super().__init__()
         self.hash, self.deadline = hashlib.blake2b(digest_size=16), deadline
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any) -> None:
         if time.monotonic() > self.deadline:
             raise TimeoutError(LIMIT)
         large = len(data) >= LARGE_BYTES
         self.hash.update(zlib.crc32(data).to_bytes(4, "little") if large else data)
-        return len(data)
+
+    def keep(self, block: memoryview) -> None:
+        for start in range(0, len(block), PIECE_BYTES):
+            self.write(block[start : start + PIECE_BYTES])
 
 
 class _Comparing(pickle.Pickler):
@@ -211,24 +206,15 @@ def digest_of(value: Any, deadline: float) -> tuple[str, str]:
     if size_of(value) > (deadline - time.monotonic()) * DIGESTED_BYTES:
         return "", LIMIT
 
-    def take(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            block = buffer.raw()
-        except BufferError:  # it is not contiguous: it goes into the pickle
-            return True
-        for start in range(0, len(block), PIECE_BYTES):
-            sink.write(block[start : start + PIECE_BYTES])
-        return False
-
     try:
-        with time_limit(max(0.01, deadline - time.monotonic())):
-            _Comparing(sink, protocol=5, buffer_callback=take).dump(value)
-    except TimeoutError:
+        with values.time_limit(max(0.01, deadline - time.monotonic())):
+            _Comparing(sink, protocol=5, buffer_callback=sink.take).dump(value)
+    except (TimeoutError, values.SaveLimitError):
         return "", LIMIT
     except BaseException as error:  # border: pickling runs code of the value's type
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        return "", LIMIT if type(error).__name__ == "SaveLimitError" else ""
+        return "", ""
     return sink.hash.hexdigest(), ""
 
 
@@ -236,63 +222,15 @@ def digest_of(value: Any, deadline: float) -> tuple[str, str]:
 
 
 def write_to(file: str, names: list[str]) -> None:
-    """Pickles variables of a copy, those that share objects together, into a new file of its scratch folder.
-
-    The file: the length of the index in eight bytes, the index as JSON (sizes of pieces; the reason for each name that
-    cannot be pickled), then the pieces: the pickle and its large blocks.
-    """
+    """Writes variables of a copy, those that share objects together, into a new file of its scratch folder."""
     shell = shell_here()
     present = {name: shell.user_ns[name] for name in names if name in shell.user_ns}
     lost = {name: "there is no such variable in the copy" for name in names if name not in present}
     groups = Groups(shell.user_ns, lambda: None)
-    groups.of(present)
-    dump = dumper(shell.user_ns, groups.arrays)
-    try:
-        pieces = dump(present)
-    except Exception:  # noqa: BLE001  # border: pickling runs code of the values' types
-        for name, value in list(present.items()):
-            try:
-                dump({name: value})
-            except Exception as error:  # noqa: BLE001  # border: as above
-                lost[name] = f"{type(value).__qualname__} cannot be pickled: {error}"[:300]
-                del present[name]
-        pieces = dump(present)
-    index = json.dumps({"sizes": [len(piece) for piece in pieces], "lost": lost}).encode()
-    write_new(file, len(index).to_bytes(8, "little"), index, *pieces)
-
-
-def dumper(namespace: dict[str, Any], arrays: set[int]) -> Callable[[Mapping[str, Any]], list[Any]]:
-    """A function that pickles variables of a copy for the notebook's kernel."""
-    base: Any = saver_class(namespace, SALT, arrays, set())
-
-    class Pickler(base):  # type: ignore[misc]  # chosen at run time
-        def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, FUNCTIONS) and _before.get(name := str(value.__name__)) is value:
-                return of_notebook, (name,)
-            return super().reducer_override(value)
-
-    def dump(present: Mapping[str, Any]) -> list[Any]:
-        file, buffers = io.BytesIO(), []
-        Pickler(file, protocol=5, buffer_callback=lambda buffer: buffers.append(buffer.raw())).dump(dict(present))
-        return [file.getvalue(), *buffers]
-
-    return dump
-
-
-def of_notebook(name: str) -> Any:
-    """A function or class that the notebook has."""
-    return sys.modules["__main__"].__dict__[name]
-
-
-def read(data: memoryview) -> tuple[dict[str, Any], dict[str, str]]:
-    """In the notebook's kernel: the values in the content of a file, and the reasons of those that are not in it.
-
-    To unpickle is to run code of whoever wrote the file. Raises: what such code raises.
-    """
-    size = int.from_bytes(data[:8], "little")
-    index, start, pieces = json.loads(bytes(data[8 : 8 + size])), 8 + size, []
-    for length in index["sizes"]:
-        pieces.append(data[start : start + length])
-        start += length
-    found = pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301  # a person has said yes
-    return found, index["lost"]
+    found = groups.of(present)
+    pickles = values.Pickles(present, saving_pickler(shell.user_ns, SALT, groups.arrays, set(), known=_before))
+    with values.new_file(file) as target:
+        written = [values.put_group(target, room) for group in found for room in pickles.of(group)]
+        for name, reason in pickles.lost.items():
+            lost[name] = f"{type(present[name]).__qualname__} cannot be pickled: {reason}"
+        values.finish(target, {"groups": written, "lost": lost})

@@ -1,10 +1,12 @@
-"""Passes values from an agent's kernel into its child's, in one file. Sent into every kernel as source.
+"""Pickles variables in groups that share objects, and passes values from kernel to kernel. Sent into every kernel as source.
 
-The parent's kernel writes the file into its scratch folder, the host moves it into the child's, the child's kernel reads it.
-The host never unpickles. Large blocks in a value (arrays, frames) are written unchanged, out of band, and the child maps
-them copy on write: they are not read until they are used, and the child's changes stay its own.
+Whoever saves values does it here: what makes a pickle (`Pickles`), where its large blocks go, why a value cannot be saved.
+Large blocks (arrays, frames) are written unchanged, out of band, and who reads maps them copy on write: they are not read
+until they are used, and changes of them stay the reader's own. How single objects are taken apart: `saved/borrowed_pickler`.
 
-The file: blocks, each at a multiple of 64 bytes; then the index as JSON; then the index's length in eight bytes.
+A child gets values in one file: the parent's kernel writes it into its scratch folder, the host moves it into the child's,
+the child's kernel reads it. The host never unpickles. The file: blocks, each at a multiple of 64 bytes; then the index as
+JSON, which has the groups; then the index's length in eight bytes.
 """
 
 import contextlib
@@ -16,9 +18,11 @@ import keyword
 import mmap
 import os
 import pickle
+import re
+import signal
 import types
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TypeGuard
 
 FOLDER = "FA_FOLDER"
 """The variable that names the private folder of a kernel; `tmp` in it is its scratch folder."""
@@ -27,6 +31,254 @@ LENGTH_BYTES = 8
 DIGEST_BYTES = 32_000_000
 """About 50 ms."""
 RESERVED = {"agent", "In", "Out", "get_ipython", "__builtins__"}
+OF_IPYTHON = re.compile(r"_+|_i+|_\d+|_i\d+|_(ih|oh|dh|exit_code)|__\w*")
+"""Names that IPython puts among the variables by itself."""
+SMALLEST_BLOCK = 1024
+"""Bytes of a buffer that is written as it is; a smaller one goes into the pickle."""
+TEXT_CHARS = 300
+"""The host takes no longer texts, such as a reason, of a kernel."""
+
+
+def variables(shell: Any) -> dict[str, Any]:
+    """The user's variables: nothing that IPython, or this package, has put among them."""
+    hidden, missing = shell.user_ns_hidden, object()
+    return {
+        name: value
+        for name, value in list(shell.user_ns.items())
+        if isinstance(name, str)
+        and not (name in RESERVED or OF_IPYTHON.fullmatch(name) or value is hidden.get(name, missing))
+    }
+
+
+# --- how values are pickled
+
+
+class SaveLimitError(BaseException):
+    """There is no more time, or no more room. Not an `Exception`: the code of a type must not catch it."""
+
+
+class Room:
+    """The file that a pickle is written into, as long as there is room."""
+
+    def __init__(self, size: int = 0, check: Callable[[int], None] = lambda _: None) -> None:
+        """Args: size: the bytes written before. check: called with the bytes written so far; may raise."""
+        self.size = size
+        self.check = check
+        self.pieces: list[bytes] = []
+        self.blocks: list[Any] = []
+        self.lines: dict[str, str] = {}
+        """By name, a line on each variable in it (`line`)."""
+
+    def write(self, data: Any) -> None:
+        """Called by the pickler."""
+        self.add(len(data))
+        self.pieces.append(data if type(data) is bytes else bytes(data))
+
+    def take(self, buffer: pickle.PickleBuffer) -> bool:
+        """Decide whether a buffer goes into the pickle."""
+        try:
+            block = buffer.raw()
+        except BufferError:  # it is not contiguous
+            return True
+        if block.nbytes < SMALLEST_BLOCK:
+            return True
+        self.keep(block)
+        return False
+
+    def keep(self, block: memoryview) -> None:
+        """Called with a buffer that is not in the pickle."""
+        self.add(block.nbytes)
+        self.blocks.append(block)
+
+    def add(self, size: int) -> None:
+        """More is written."""
+        self.size += size
+        self.check(self.size)
+
+    @property
+    def parts(self) -> list[Any]:
+        """Its blocks; the pickle is the last."""
+        return [*self.blocks, b"".join(self.pieces)]
+
+    def entry(self, places: list[list[int]]) -> dict[str, Any]:
+        """Its entry in an index. Args: places: where its parts are."""
+        return {"names": self.lines, "data": places[-1], "blocks": places[:-1]}
+
+
+class PlainPickler(pickle.Pickler):
+    """Refuses functions and classes of cells: pickle saves only their names, which another kernel does not have."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """See `pickle.Pickler`."""
+        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__":
+            raise pickle.PicklingError(
+                f"{value.__qualname__} is defined in a cell, and there is no cloudpickle in the kernels' Python: "
+                "install it, or define it in a module"
+            )
+        return NotImplemented
+
+
+def handing_pickler() -> Any:
+    """A class of picklers for values that go to another process, with copies of the globals that functions read."""
+    try:
+        return importlib.import_module("cloudpickle").CloudPickler
+    except ImportError:
+        return PlainPickler
+
+
+class Pickles:
+    """Pickles variables by groups. Of a group that cannot be pickled it keeps what can, and `lost` has the reasons."""
+
+    def __init__(self, variables: Mapping[str, Any], pickler: Any) -> None:
+        """Args: pickler: the class."""
+        self.variables = variables
+        self.pickler = pickler
+        self.lost: dict[str, str] = {}
+
+    def of(self, names: Sequence[str]) -> Iterator[Room]:
+        """Yield the pickle of a group, or of those of its variables that can be pickled: they stay together."""
+        try:
+            room = self.pickled(names)
+        except SaveLimitError as error:
+            self.lose(names, error)
+        except Exception as error:  # noqa: BLE001  # border: pickling runs code of the values' types
+            kept = [name for name in names if len(names) > 1 and [*self.of([name])]]
+            if len(kept) in (0, len(names)):
+                self.lose([name for name in names if name not in self.lost], error)
+            else:
+                yield from self.of(kept)
+        else:
+            yield room
+
+    def pickled(self, names: Sequence[str]) -> Room:
+        """The pickle of a group. Raises: SaveLimitError, or any other error of code that makes it."""
+        room = Room()
+        self.pickle(names, room)
+        return room
+
+    def pickle(self, names: Sequence[str], room: Room) -> None:
+        """Pickles a group into a room."""
+        pickler = self.pickler(room, protocol=5, buffer_callback=room.take)
+        for name in names:  # each refers to what it shares with those before
+            pickler.dump(self.variables[name])
+            room.lines[name] = line(name, self.variables[name])
+
+    def lose(self, names: Sequence[str], error: BaseException) -> None:
+        """These variables are not kept."""
+        self.lost |= dict.fromkeys(names, reason_of(error))
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Ends what hangs, if it runs Python at all; where somebody else uses the timer, nothing does."""
+    if seconds <= 0:
+        raise SaveLimitError("no time was left to save it")
+    if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise SaveLimitError(f"saving it took more than {seconds:.2g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+
+
+def padded(blocks: Sequence[Any], size: int = 0) -> Iterator[Any]:
+    """The blocks, each at a multiple of the alignment. Args: size: of what stands before them."""
+    for block in blocks:
+        yield b"\0" * (-size % ALIGNMENT)
+        yield block
+        size += -size % ALIGNMENT + len(block)
+
+
+def places_of(blocks: Sequence[Any], size: int = 0) -> list[list[int]]:
+    """Where `padded` puts them: position and size of each."""
+    places = []
+    for block in blocks:
+        size += -size % ALIGNMENT
+        places.append([size, len(block)])
+        size += len(block)
+    return places
+
+
+def unpickled(group: Mapping[str, Any], view: memoryview) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """The variables of a group, and the error of those that cannot be read: the first of them has raised it.
+
+    Args:
+        group: Its entry in an index.
+        view: The file.
+    """
+    found: dict[str, Any] = {}
+    try:
+        buffers = [part(view, place) for place in group["blocks"]]
+        unpickler = pickle.Unpickler(io.BytesIO(part(view, group["data"])), buffers=buffers)  # noqa: S301  # who has written it may run code here anyway
+        for name in group["names"]:
+            found[name] = unpickler.load()
+    except Exception as error:  # noqa: BLE001  # border: unpickling runs code of the values' types
+        return found, dict.fromkeys([name for name in group["names"] if name not in found], error)
+    return found, {}
+
+
+def part(view: memoryview, place: Sequence[int]) -> memoryview:
+    """A block of a file."""
+    start, size = place
+    if start + size > len(view):
+        raise EOFError("its file is shorter than it was")
+    return view[start : start + size]
+
+
+# --- what is said of them
+
+
+def line(name: str, value: Any) -> str:
+    """A short description of a value: its type and size; of a number, the number."""
+    text = f"{name}: {type_name(value)}"
+    try:
+        shape = getattr(value, "shape", None)
+        if value is None or isinstance(value, bool | int | float):
+            text = f"{name} = {str(value)[:40]}"
+        elif isinstance(shape, tuple):
+            text = f"{text}, shape {shape}"
+        else:
+            text = f"{text}, length {len(value)}"
+    except Exception:  # noqa: BLE001, S110  # border: all run code of the value's type; it has no size, then
+        pass
+    return cut(text, 200)
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's type, with the package that has it."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
+    return kind.__qualname__ if package in ("builtins", "__main__", "") else f"{package}.{kind.__qualname__}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a value cannot be saved, or read."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # border: runs code of the error's type
+        text = ""
+    return cut(text or type(error).__name__)
+
+
+def cut(text: str, chars: int = TEXT_CHARS) -> str:
+    """A text as the host takes it: not too long, and without half characters."""
+    return text[:chars].encode("utf-8", "replace").decode()
+
+
+def fits(text: Any, chars: int) -> TypeGuard[str]:
+    """Whether a text needs no cut."""
+    return isinstance(text, str) and len(text) <= chars and cut(text, chars) == text
+
+
+# --- how they get into another kernel
 
 
 def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
@@ -41,30 +293,26 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
         OSError: There is no room for them, or this kernel has no such folder.
     """
     check_names(values)
-    path = os.path.join(scratch(), name)
+    scratch()
+    lines = [line(name, value) for name, value in values.items()]
     try:
-        with open(path, "xb") as file:
+        with new_file(name) as file:
             write(file, values)
     except OSError as error:
-        drop(path)
-        sizes = ", ".join(line(name, value) for name, value in values.items())
-        raise OSError(error.errno, f"inputs could not be written ({error.strerror}): {sizes}") from error
-    except BaseException:
-        drop(path)
-        raise
-    return path, [line(name, value) for name, value in values.items()]
+        raise OSError(error.errno, f"inputs could not be written ({error.strerror}): {', '.join(lines)}") from error
+    return os.path.join(scratch(), name), lines
 
 
 def give_variables(name: str, names: list[str], namespace: dict[str, Any]) -> None:
-    """Writes variables into a new file of this kernel's scratch folder. Raises: see `give`.
+    """Writes variables into a new file of this kernel's scratch folder. Raises: see `give`, `variable_of`."""
+    give(name, {variable: variable_of(namespace, variable) for variable in names})
 
-    Raises:
-        NameError: The variable does not exist.
-    """
-    for variable in names:
-        if variable not in namespace:
-            raise NameError(f"name {variable!r} is not defined")
-    give(name, {variable: namespace[variable] for variable in names})
+
+def variable_of(namespace: dict[str, Any], name: str) -> Any:
+    """The value of a variable. Raises: NameError: It does not exist."""
+    if name not in namespace:
+        raise NameError(f"name {name!r} is not defined")
+    return namespace[name]
 
 
 def digest(path: str) -> str:
@@ -77,10 +325,14 @@ def digest(path: str) -> str:
 
 def take(name: str) -> dict[str, Any]:
     """Return the values of a file in this kernel's scratch folder, by name, and remove the file."""
-    path = os.path.join(scratch(), name)
+    return read(mapped(os.path.join(scratch(), name)))
+
+
+def mapped(path: str) -> memoryview:
+    """The content of a file, which has no name any more: what is mapped stays. Raises: OSError: It is not there."""
     with open(path, "rb") as file:
-        drop(path)  # what is mapped stays
-        return read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
+        drop(path)
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
 
 def scratch() -> str:
@@ -93,6 +345,18 @@ def scratch() -> str:
     if not os.path.isabs(folder) or not os.path.isdir(folder):
         raise OSError("inputs: this kernel has no folder to hand values over in: write them to files in the workspace")
     return folder
+
+
+@contextlib.contextmanager
+def new_file(name: str) -> Iterator[BinaryIO]:
+    """A new file of this kernel's scratch folder; it goes if it is not written to its end."""
+    path = os.path.join(scratch(), name)
+    with open(path, "xb") as file:
+        try:
+            yield file
+        except BaseException:
+            drop(path)
+            raise
 
 
 def drop(path: str) -> None:
@@ -120,19 +384,27 @@ def check_names(values: Any) -> None:
 
 
 def write(file: BinaryIO, values: dict[str, Any]) -> None:
-    """Write values one after another, each pickled separately, so that an error can name it."""
-    dumps, index = pickler(), []
-    for name, value in values.items():
-        buffers: list[pickle.PickleBuffer] = []
-        try:
-            data = dumps(value, buffers.append)
-        except Exception as error:  # border: pickling runs code of the value's type, which may raise anything
-            raise TypeError(
-                f"{name!r} ({type(value).__name__}) cannot be handed over: {error}. "
-                "Hand over its parts, or write it to a file in the workspace."
-            ) from error
-        index.append([name, put(file, data), [put(file, buffer.raw()) for buffer in buffers]])
-    finish(file, index)
+    """Write values, which share in the other kernel what they share here. Raises: TypeError: see `give`."""
+    pickles = Pickles(values, handing_pickler())
+    groups = [put_group(file, room) for room in pickles.of([*values])]
+    for name, reason in pickles.lost.items():
+        raise TypeError(
+            f"{name!r} ({type(values[name]).__name__}) cannot be handed over: {reason}. "
+            "Hand over its parts, or write it to a file in the workspace."
+        )
+    finish(file, {"groups": groups})
+
+
+def put_group(file: BinaryIO, room: Room) -> dict[str, Any]:
+    """Write a group, and return its entry in the index."""
+    return room.entry([put(file, block) for block in room.parts])
+
+
+def put(file: BinaryIO, block: Any) -> list[int]:
+    """Write a block, and return its position and size."""
+    [place] = places_of([block], file.tell())
+    file.writelines(padded([block], file.tell()))
+    return place
 
 
 def finish(file: BinaryIO, index: Any) -> None:
@@ -142,12 +414,11 @@ def finish(file: BinaryIO, index: Any) -> None:
     file.write(len(tail).to_bytes(LENGTH_BYTES, "little"))
 
 
-def put(file: BinaryIO, data: Any) -> tuple[int, int]:
-    """Write a block, and return its position and size."""
-    file.write(b"\0" * (-file.tell() % ALIGNMENT))
-    start = file.tell()
-    file.write(data)
-    return start, file.tell() - start
+def index_of(view: memoryview) -> dict[str, Any]:
+    """The index of the file with this content."""
+    tail = len(view) - LENGTH_BYTES
+    index: dict[str, Any] = json.loads(bytes(view[tail - int.from_bytes(view[tail:], "little") : tail]))
+    return index
 
 
 def read(view: memoryview) -> dict[str, Any]:
@@ -156,58 +427,17 @@ def read(view: memoryview) -> dict[str, Any]:
     Raises:
         TypeError: A value cannot be read here; the message names it.
     """
-    tail = len(view) - LENGTH_BYTES
-    index = json.loads(bytes(view[tail - int.from_bytes(view[tail:], "little") : tail]))
-    values = {}
-    for name, (start, size), blocks in index:
-        buffers = [view[begin : begin + length] for begin, length in blocks]
-        try:
-            values[name] = pickle.loads(view[start : start + size], buffers=buffers)  # noqa: S301  # who has written them may run code here anyway
-        except Exception as error:  # border: as above
-            raise TypeError(f"{name!r} cannot be read here: {type(error).__name__}: {error}") from error
-    return values
+    found, lost = read_groups(view)
+    for name, error in lost.items():
+        raise TypeError(f"{name!r} cannot be read here: {type(error).__name__}: {error}") from error
+    return found
 
 
-def pickler() -> Callable[[Any, Callable[[pickle.PickleBuffer], Any]], bytes]:
-    """Pickles a value; what is defined in a cell goes along where cloudpickle is there, and is refused where it is not."""
-    try:
-        cloudpickle: Any = importlib.import_module("cloudpickle")
-    except ImportError:
-        return plain_dumps
-    return lambda value, callback: bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=callback))
-
-
-def plain_dumps(value: Any, callback: Callable[[pickle.PickleBuffer], Any]) -> bytes:
-    """Like `pickle.dumps`, but rejects objects that the child could not find."""
-    file = io.BytesIO()
-    PlainPickler(file, protocol=5, buffer_callback=callback).dump(value)
-    return file.getvalue()
-
-
-class PlainPickler(pickle.Pickler):
-    """Refuses functions and classes of cells: pickle saves only their names, which another kernel does not have."""
-
-    def reducer_override(self, value: Any) -> Any:
-        """See `pickle.Pickler`."""
-        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__":
-            raise pickle.PicklingError(
-                f"{value.__qualname__} is defined in a cell, and there is no cloudpickle in the kernels' Python: "
-                "install it, or define it in a module"
-            )
-        return NotImplemented
-
-
-def line(name: str, value: Any) -> str:
-    """A short description of a value: its type and size; of a number, the number."""
-    kind = type(value)
-    module = kind.__module__.partition(".")[0]
-    text = f"{name}: {kind.__qualname__}" if module in ("builtins", "__main__") else f"{name}: {module}.{kind.__qualname__}"
-    try:
-        if value is None or isinstance(value, bool | int | float):
-            return f"{name} = {str(value)[:40]}"
-        shape = getattr(value, "shape", None)
-        if isinstance(shape, tuple):
-            return f"{text}, shape {shape}"[:200]
-        return f"{text}, length {len(value)}"[:200]
-    except Exception:  # noqa: BLE001  # border: all run code of the value's type; it has no size, then
-        return text[:200]
+def read_groups(view: memoryview) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """Return the values in the content of a file, and the errors of those that cannot be read, by name."""
+    found, lost = dict[str, Any](), dict[str, Exception]()
+    for group in index_of(view)["groups"]:
+        read, unread = unpickled(group, view)
+        found |= read
+        lost |= unread
+    return found, lost

@@ -156,7 +156,7 @@ class Lost(_Written):
 
 
 class Manifest(_Written):
-    """The manifest of `guest/saved/write.py`."""
+    """The manifest of `guest/saved/files.py`."""
 
     format: int
     python: Name
@@ -243,7 +243,7 @@ class Store:
 
 
 class Result(_Written):
-    """The report of `guest/saved/read.py`."""
+    """The report of `guest/saved/files.py`."""
 
     restored: dict[Name, Text]
     lost: dict[Name, Text]

@@ -133,7 +133,7 @@ class Snapshots:
 
     async def _read(self, folder: Path) -> None:
         buffer = CellOutputBuffer()
-        code = f"__import__('sys').modules['freeact_guest.saved.read'].restore({str(folder)!r}, get_ipython().user_ns)"
+        code = f"__import__('sys').modules['freeact_guest.saved.files'].restore({str(folder)!r}, get_ipython().user_ns)"
         async with self._client.execute(code, buffer, CellClock(RESTORE_SECONDS), silent=True) as cell:
             reply = await cell.reply()
         if reply.status != "ok":

@@ -1,4 +1,4 @@
-"""How saved variables are pickled: cloudpickle, with what it gets wrong for variables that live on.
+"""How single objects are pickled: cloudpickle, with what it gets wrong for variables that live on.
 
 - A function of a cell takes a copy of the globals along that it reads: here it gets the live ones of the new kernel.
 - A class of a cell has another id in each process: here the same each time, so that its pickle is the same, and instances
@@ -6,8 +6,10 @@
 - What pickles by a name that no new kernel has (`lru_cache`), or as something that it is not (an open file as its content).
 - A view over an array becomes a copy.
 
-cloudpickle has no public names for how it saves a function and knows a class again (`BORROWED`). Where there is no
-cloudpickle, or one without these names, what is defined in cells is refused, and the rest is plain pickle.
+These pickles call functions of this file when they are read; those of `handing_pickler` call none, for they are read where
+this file has another name as well. cloudpickle has no public names for how it saves a function and knows a class again
+(`BORROWED`). Where there is no cloudpickle, or for variables one without these names, what is defined in cells is refused,
+and the rest is plain pickle.
 """
 
 import functools
@@ -17,11 +19,10 @@ import pickle
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..values import PlainPickler
-from . import live
+from ..values import PlainPickler, handing_pickler
 from .groups import root_of
 
 BORROWED = (
@@ -35,76 +36,42 @@ BORROWED = (
 """The private names of cloudpickle that stand in this file; one more, `Pickler._dynamic_function_reduce`, is overridden."""
 CACHED = type(functools.lru_cache(lambda: None))
 IN_MEMORY = (io.StringIO, io.BytesIO)
-SMALLEST_BLOCK = 1024
-"""Bytes of a buffer that is written as it is; a smaller one goes into the pickle."""
 
 
-class Room:
-    """The file that pickles are written into, as long as there is room."""
-
-    def __init__(self, size: int, check: Callable[[int], None]) -> None:
-        """Args: size: the bytes written before. check: called with the bytes written so far; may raise."""
-        self.size = size
-        self.check = check
-        self.pieces: list[bytes] = []
-        self.blocks: list[Any] = []
-
-    def write(self, data: Any) -> None:
-        """Called by the pickler."""
-        self.add(len(data))
-        self.pieces.append(data if type(data) is bytes else bytes(data))
-
-    def take(self, buffer: pickle.PickleBuffer) -> bool:
-        """Decide whether a buffer goes into the pickle."""
-        try:
-            block = buffer.raw()
-        except BufferError:  # it is not contiguous
-            return True
-        if block.nbytes < SMALLEST_BLOCK:
-            return True
-        self.add(block.nbytes)
-        self.blocks.append(block)
-        return False
-
-    def add(self, size: int) -> None:
-        """More is written."""
-        self.size += size
-        self.check(self.size)
-
-
-def pickler_class() -> Any:
-    """cloudpickle's, or one for what is not defined in cells."""
-    try:
-        cloud = importlib.import_module("cloudpickle.cloudpickle")
-    except ImportError:
-        return PlainPickler
-    known = all(hasattr(cloud, name) for name in BORROWED) and hasattr(cloud.Pickler, "_dynamic_function_reduce")
-    return cloud.Pickler if known else PlainPickler
-
-
-def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: set[str]) -> Any:
-    """A class of picklers.
+def saving_pickler(
+    namespace: dict[str, Any],
+    salt: str,
+    arrays: set[int],
+    files: set[str],
+    known: Mapping[str, Any] = types.MappingProxyType({}),
+) -> Any:
+    """A class of picklers for variables that become those of a new kernel.
 
     Args:
         namespace: The variables of the kernel.
         salt: The mark of this kernel: what the ids of its classes end with.
         arrays: Ids of arrays whose views must stay views.
         files: Gets the names under which the sources of functions are known.
+        known: Functions and classes that the other kernel has as variables of these names.
     """
-    base = pickler_class()
-    cloud: Any = None if base is PlainPickler else sys.modules["cloudpickle.cloudpickle"]
+    base: Any = handing_pickler()
+    cloud: Any = sys.modules.get("cloudpickle.cloudpickle")
+    if cloud is None or not (all(hasattr(cloud, name) for name in BORROWED) and hasattr(base, "_dynamic_function_reduce")):
+        base, cloud = PlainPickler, None
 
-    class SavingPickler(base):  # type: ignore[misc, valid-type]  # one of two
+    class SavingPickler(base):  # type: ignore[misc]  # one of two
         """Pickles variables."""
 
         def reducer_override(self, value: Any) -> Any:
             """See `pickle.Pickler`."""
             kind = type(value)
-            if kind is CACHED:
+            if known and isinstance(value, type | types.FunctionType) and known.get(name := value.__name__) is value:
+                found: Any = find_variable, (name,)
+            elif kind is CACHED:
                 found = reduced_cached(value)
             elif cloud is not None and kind is types.CodeType:
                 # newer cloudpickles forget the file, by which `inspect` and tracebacks find the source
-                found = live.make_code, (value.co_filename, *cloud._code_reduce(value)[1])
+                found = make_code, (value.co_filename, *cloud._code_reduce(value)[1])
             elif issubclass(kind, io.IOBase) and not issubclass(kind, IN_MEMORY):
                 raise pickle.PicklingError("an open file: open it again")
             elif cloud is not None and (issubclass(kind, type) or kind is typing.TypeVar):
@@ -124,7 +91,7 @@ def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: s
             state, slots = cloud._function_getstate(function)
             slots["__globals__"] = {}
             arguments = (function.__code__, function.__name__, closure or None)
-            return live.make_function, arguments, (state, slots), None, None, cloud._function_setstate
+            return make_function, arguments, (state, slots), None, None, cloud._function_setstate
 
     return SavingPickler
 
@@ -141,7 +108,7 @@ def reduced_cached(value: Any) -> Any:
     """A function with `lru_cache`, which pickles by its name alone."""
     if getattr(value, "__module__", None) != "__main__":
         return NotImplemented
-    return live.make_cached, (value.__wrapped__, value.cache_parameters())
+    return make_cached, (value.__wrapped__, value.cache_parameters())
 
 
 def reduced_view(value: Any, arrays: set[int]) -> Any:
@@ -152,4 +119,42 @@ def reduced_view(value: Any, arrays: set[int]) -> Any:
     if not (root.flags.c_contiguous or root.flags.f_contiguous):
         return NotImplemented
     offset = value.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    return live.make_view, (root, offset, value.shape, value.strides, value.dtype, value.flags.writeable)
+    return make_view, (root, offset, value.shape, value.strides, value.dtype, value.flags.writeable)
+
+
+# --- what the pickles call when a new kernel reads them
+
+
+def namespace_here() -> dict[str, Any]:
+    """The variables of this kernel, which are the globals of what its cells define."""
+    return sys.modules["__main__"].__dict__
+
+
+def find_variable(name: str) -> Any:
+    """A function or class that this kernel has."""
+    return namespace_here()[name]
+
+
+def make_function(code: types.CodeType, name: str, closure: tuple[Any, ...] | None) -> types.FunctionType:
+    """Make a function of a cell whose globals are this kernel's variables instead of saved copies."""
+    return types.FunctionType(code, namespace_here(), name, None, closure)
+
+
+def make_code(file: str, *arguments: Any) -> types.CodeType:
+    """Code that knows the file it came from."""
+    return types.CodeType(*arguments).replace(co_filename=file)
+
+
+def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """A function with `functools.lru_cache`, with nothing in its cache."""
+    return functools.lru_cache(**parameters)(function)
+
+
+def make_view(root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool) -> Any:
+    """An array over the memory of another one. Args: offset: in bytes. root: contiguous."""
+    numpy: Any = importlib.import_module("numpy")
+    flat = (root if root.flags.c_contiguous else root.T).reshape(-1).view(numpy.uint8)
+    view = numpy.ndarray(shape, dtype, buffer=flat, offset=offset, strides=strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view

@@ -16,9 +16,11 @@ import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .write import DIGEST_BYTES, NAME_CHARS, PATH_CHARS, fits
+from ..values import fits
 
-READ_BYTES = 2**20
+DIGEST_BYTES = 16
+NAME_CHARS, PATH_CHARS = 1000, 10_000
+"""The host takes no longer ones."""
 SUFFIXES = (".py", ".pyc", ".so")
 
 
@@ -107,21 +109,15 @@ def candidates(folder: str, names: Collection[str]) -> Iterator[str]:
 
 def digest_of(path: str) -> str:
     """The digest of a regular file's content. Empty: it is none, or cannot be read."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return ""
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return ""
-        while data := os.read(handle, READ_BYTES):
-            digest.update(data)
-    except OSError:
-        return ""
-    finally:
-        os.close(handle)
-    return digest.hexdigest()
+    with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=no_wait) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()
+    return ""
+
+
+def no_wait(path: str, flags: int) -> int:
+    """Opens a path, also one of a pipe to which nobody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextlib.contextmanager

@@ -24,8 +24,9 @@ from typing import Any
 from .. import hook
 from ..halves import HALVES
 from ..line import OWN_CHILDREN, OWN_ENDS
+from ..values import reason_of
+from .files import Writer
 from .imported import Imported
-from .write import Writer, reason_of
 
 PR_SET_PDEATHSIG = 1
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
