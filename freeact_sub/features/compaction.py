@@ -52,7 +52,7 @@ from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.agents.run import Run
 from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
-from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels.handover import own_cell
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import clean
 from freeact_sub.tools import ChildRequest, head_and_tail, output_file
@@ -323,7 +323,6 @@ LIST_SECONDS: Final = 10.0
 """Seconds to wait for the kernel to list its variables."""
 TASK_CHARS: Final = 1_000
 LIST_CHARS: Final = 3_000
-LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.agent'].show_names(get_ipython())"
 VARIABLES: Final = "These variables are still in your kernel, with their types:\n"
 
 logger = logging.getLogger(__name__)
@@ -471,15 +470,14 @@ class Compactor:
 
     async def _variables(self) -> str:
         """Return the kernel's variables for the model; empty if there are none or the kernel does not answer."""
-        buffer = CellOutputBuffer()
         with anyio.move_on_after(LIST_SECONDS):
             try:
                 if self.agent.kernel is None:
                     return ""
                 kernel = await self.agent.kernel.get()
-                async with kernel.execute(LIST_VARIABLES, buffer, CellClock(LIST_SECONDS), silent=True) as cell:
-                    if (await cell.reply()).status == "ok" and (names := clean(buffer.text).strip()):
-                        return VARIABLES + head_and_tail(names, LIST_CHARS)
+                listed = await own_cell(kernel, "freeact.agent.show_names(get_ipython())", LIST_SECONDS)
+                if names := clean(listed).strip():
+                    return VARIABLES + head_and_tail(names, LIST_CHARS)
             except FreeactError:  # the next cell reports it
                 logger.info("the kernel of %s did not list its variables", self.agent.agent_id, exc_info=True)
         return ""

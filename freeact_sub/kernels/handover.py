@@ -15,7 +15,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
@@ -25,7 +25,7 @@ from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.guest.portable import MAX_BYTES
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.portable import decoded
-from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.safe_files import opened_folder
 from freeact_sub.text import shortened, visible
 
@@ -88,7 +88,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         KernelError: The file does not exist, or the kernel could not read it; the message says why.
     """
     await move_values(name, source, target)
-    await _do(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
+    await own_cell(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
 
 
 async def move_values(name: str, source: Kernel, target: Kernel) -> None:
@@ -117,7 +117,7 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
         KernelError: The variable does not exist or cannot be sent; the message names it.
     """
     name = f"values-{uuid.uuid4().hex}"
-    await _do(kernel, f"freeact.values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
+    await own_cell(kernel, f"freeact.values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
     return name
 
 
@@ -157,7 +157,7 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         if target.scratch is None:
             raise KernelError("inputs: this kernel cannot receive values: write files instead")
         move_file(values.name, values.folder, target.scratch)
-        await _do(target, f"get_ipython().user_ns.update(freeact.values.take({values.name!r}))")
+        await own_cell(target, f"get_ipython().user_ns.update(freeact.values.take({values.name!r}))")
         return [*values.values()]
     try:
         guest_values.check_names(values)
@@ -168,7 +168,7 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         name = f"values-{uuid.uuid4().hex}"
         await _write(name, dict(values), target, own)
         try:
-            await _do(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
+            await own_cell(target, f"get_ipython().user_ns.update(freeact.values.take({name!r}))")
         except KernelError as error:
             # a class of the program's own module goes along as code where the kernel cannot import it
             found = MISSING_MODULE.search(str(error))
@@ -214,7 +214,7 @@ async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool,
     if not trust:
         call = f"freeact.portable.write_variable({name!r}, {variable!r}, get_ipython().user_ns)"
     try:
-        await _do(source, call, seconds)
+        await own_cell(source, call, seconds)
         data = await _content(name, source)
     except KernelLostError:
         raise
@@ -283,14 +283,40 @@ async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECON
     Raises:
         KernelError: The kernel has ended, or takes longer than this many seconds.
     """
-    lines = (await _do(kernel, "freeact.agent.show_names(get_ipython(), sizes=True)", seconds)).splitlines()
+    lines = (await own_cell(kernel, "freeact.agent.show_names(get_ipython(), sizes=True)", seconds)).splitlines()
     return {found[0]: visible(line) for line in lines if (found := NAME.match(line))}
 
 
-async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> str:
-    """Evaluates an expression in a kernel, in which `freeact` is the package of `guest/`. Returns the printed text."""
+class RunsCells(Protocol):
+    """What a silent cell of ours can run in."""
+
+    @property
+    def lost_reason(self) -> str | None:
+        """See `Kernel`."""
+        ...
+
+    def execute(
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
+    ) -> AbstractAsyncContextManager[CellRun]:
+        """See `Kernel`."""
+        ...
+
+
+async def own_cell(kernel: RunsCells, call: str, seconds: float | None = TAKE_SECONDS, *, module: str = GUEST) -> str:
+    """Evaluates an expression of ours in a kernel, silently and after the cell that runs. Returns what it has printed.
+
+    Args:
+        kernel: The kernel.
+        call: The expression. In it `freeact` is the module.
+        seconds: The time that it may take.
+        module: Where it looks: the package of `guest/` in the kernel, or a module that the kernel has been given anew.
+
+    Raises:
+        KernelLostError: The kernel has ended.
+        KernelError: It has failed, or takes longer; the message is its error.
+    """
     buffer, clock = CellOutputBuffer(), CellClock(seconds)
-    code = f"(lambda freeact: {call})(__import__('sys').modules[{GUEST!r}])"
+    code = f"(lambda freeact: {call})(__import__('sys').modules[{module!r}])"
     error = ""
     async with kernel.execute(code, buffer, clock, silent=True) as cell:
         async for output in cell:

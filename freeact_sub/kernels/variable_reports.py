@@ -10,10 +10,9 @@ from typing import Any, Final
 from freeact_sub.errors import KernelError
 from freeact_sub.events.effects import VariableChange
 from freeact_sub.kernels.guest import state
-from freeact_sub.kernels.handover import GUEST, NO_VALUES, read_whole
+from freeact_sub.kernels.handover import own_cell, read_whole
 from freeact_sub.kernels.kernel import Kernel
-from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
-from freeact_sub.text import counted, one_line
+from freeact_sub.text import counted
 
 REPORT_BYTES: Final = 32 << 20
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 20
@@ -72,14 +71,10 @@ async def reported(kernel: Kernel) -> dict[str, About]:
     Raises:
         KernelError: It does not say.
     """
-    name, buffer = f"variables-{uuid.uuid4().hex}", CellOutputBuffer()
-    code = f"__import__('sys').modules['freeact_guest.state'].report_to({name!r})"
     if kernel.scratch is None:
         raise KernelError("its provider keeps no files for it")
-    async with kernel.execute(code, buffer, CellClock(REPORT_SECONDS), silent=True) as cell:
-        reply = await cell.reply()
-    if reply.status != "ok":
-        raise KernelError(NO_VALUES if GUEST in buffer.text else one_line(buffer.text or reply.status, FIELD_CHARS))
+    name = f"variables-{uuid.uuid4().hex}"
+    await own_cell(kernel, f"freeact.state.report_to({name!r})", REPORT_SECONDS)
     try:
         return parsed(await asyncio.to_thread(read_whole, name, kernel.scratch, max_bytes=REPORT_BYTES))
     except OSError as error:

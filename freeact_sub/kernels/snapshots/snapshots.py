@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.errors import KernelError, KernelSnapshotError
+from freeact_sub.kernels.handover import own_cell
 from freeact_sub.kernels.snapshot_reports import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots import files
 from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
 from freeact_sub.kernels.wire.client import KernelClient
-from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.removal import remove
 
@@ -80,7 +80,12 @@ class Snapshots:
         """See `BranchingKernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
             parts, others = await _in_thread(lambda given_up: files.place(store, folder, rights, given_up))
-            await self._read(folder)
+            try:
+                await own_cell(
+                    self._client, f"freeact.saved.files.restore({str(folder)!r}, get_ipython().user_ns)", RESTORE_SECONDS
+                )
+            except KernelError as error:
+                raise KernelSnapshotError(f"the variables could not be read: {error}") from error
             result = await _in_thread(lambda _: files.result(folder, RESULT))
         types = {variable.name: variable.type for part in parts for variable in part.written.kept}
         unread = [
@@ -130,15 +135,6 @@ class Snapshots:
             async with asyncio.timeout(GIVE_UP_SECONDS):
                 while (await replies.get()).get("state") not in ("ended", "lost"):
                     pass
-
-    async def _read(self, folder: Path) -> None:
-        buffer = CellOutputBuffer()
-        code = f"__import__('sys').modules['freeact_guest.saved.files'].restore({str(folder)!r}, get_ipython().user_ns)"
-        async with self._client.execute(code, buffer, CellClock(RESTORE_SECONDS), silent=True) as cell:
-            reply = await cell.reply()
-        if reply.status != "ok":
-            last = (buffer.text.strip().splitlines() or [self._client.lost_reason or reply.status])[-1]
-            raise KernelSnapshotError(f"the variables could not be read: {last[-ERROR_CHARS:]}")
 
 
 async def _next(replies: asyncio.Queue[dict[str, Any]], seconds: float, expected: str) -> dict[str, Any]:
