@@ -25,7 +25,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
 from benchmarks.killed_agents import EXPECTED, begin
 from freeact_sub import Agent, ChildRequest, Config
-from freeact_sub.kernels.files.shadow_files import ShadowFiles
+from freeact_sub.kernels.files.states import ShadowFiles
 from freeact_sub.sessions import state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import NAME

@@ -190,7 +190,7 @@ from freeact_sub.kernels.wall.sandbox import (
     Limits as Limits,
     SandboxPolicy as SandboxPolicy,
 )
-from freeact_sub.kernels.workspaces import (
+from freeact_sub.kernels.files import (
     Changes as Changes,
     OwnFiles as OwnFiles,
 )

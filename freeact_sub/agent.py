@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from freeact_sub.features.sessions.feature import SessionsFeature
     from freeact_sub.features.undo import UndoFeature, UndoReport
     from freeact_sub.hooks import Hook
-    from freeact_sub.kernels.workspaces import Changes
+    from freeact_sub.kernels.files import Changes
     from freeact_sub.mcp import McpServers
     from freeact_sub.sessions import SessionStore
 

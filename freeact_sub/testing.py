@@ -44,9 +44,9 @@ from freeact_sub.kernels import (
     KernelPlace,
     KernelSpec,
 )
+from freeact_sub.kernels.files import OwnFiles
 from freeact_sub.kernels.snapshot_reports import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.kernels.snapshots.rights import more_than, rights_of
-from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 
 __all__ = [

@@ -28,7 +28,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext
 
 if TYPE_CHECKING:
-    from freeact_sub.kernels.workspaces import Changes, OwnFiles
+    from freeact_sub.kernels.files import Changes, OwnFiles
 
 CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
@@ -114,7 +114,7 @@ class OwnedNode(KernelNode):
         self.check_open()
         own = await self.own_files()
         if own is None:
-            from freeact_sub.kernels.workspaces import Changes  # noqa: PLC0415  # few nodes have files
+            from freeact_sub.kernels.files import Changes  # noqa: PLC0415  # few nodes have files
 
             return Changes()
         async with self._lock:
@@ -341,7 +341,7 @@ class Nodes:
         own, changes = await node.own_files(), await node.diff()
         if own is None:
             return changes
-        from freeact_sub.kernels.workspaces.promotion import promote  # noqa: PLC0415  # few nodes have files
+        from freeact_sub.kernels.files.own_files import promote  # noqa: PLC0415  # few nodes have files
 
         taken: list[Changes] = []
         for path in changes.paths:

@@ -19,7 +19,7 @@ from freeact_sub.text import one_line
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-    from freeact_sub.kernels.workspaces import Changes, OwnFiles
+    from freeact_sub.kernels.files import Changes, OwnFiles
 
 AnswerT = TypeVar("AnswerT", default=Any)
 

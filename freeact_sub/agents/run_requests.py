@@ -38,7 +38,7 @@ from freeact_sub.tools import ChildRequest
 from freeact_sub.tools.request import AskedChild
 
 if TYPE_CHECKING:
-    from freeact_sub.kernels.workspaces import Changes
+    from freeact_sub.kernels.files import Changes
 
 STEP_CHARS: Final = 500
 """Characters of each text in a step: code in a kernel writes them."""

@@ -45,12 +45,11 @@ from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelError
 from freeact_sub.events import Decision
 from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
-from freeact_sub.kernels.files.places import READ, around
-from freeact_sub.kernels.handover import read_whole
+from freeact_sub.kernels.files import Changes, OwnFiles
+from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
+from freeact_sub.kernels.handover import own_cell, read_whole
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
 from freeact_sub.kernels.wire.output import short_traceback
-from freeact_sub.kernels.workspaces import Changes, OwnFiles
-from freeact_sub.kernels.workspaces.own_files import opened_workspace
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
 
@@ -87,6 +86,8 @@ START_SECONDS: Final = 10.0
 """Past it there is no trial: the kernel computes, or the machine is busy."""
 CLOSE_SECONDS: Final = 10.0
 OWN_CELL_SECONDS: Final = 5.0
+TRIAL: Final = "freeact_guest.trial"
+"""It is made anew in the copy (`wall/of_trials.py`): code in the kernel may have changed what the package has."""
 INTERRUPT_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 3.0
 """After its time is up, a cell that does not end is killed with its kernel within this time."""
@@ -144,18 +145,12 @@ class _Standing:
 
 def _content(folder: int, name: str) -> tuple[str | None, dict[str, bytes]]:
     """The text of a file, and its extended attributes. None: it is no text, too long, or cannot be read."""
-    try:
-        descriptor = os.open(name, READ, dir_fd=folder)
-    except OSError:
-        return None, {}
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None, {}
-        data, attributes = file.read(TEXT_BYTES + 1), _attributes(descriptor)
-    try:
-        return None if b"\0" in data or len(data) > TEXT_BYTES else data.decode(), attributes
-    except UnicodeDecodeError:
-        return None, attributes
+    attributes: dict[str, bytes] = {}
+    with contextlib.suppress(OSError, UnicodeDecodeError), opened_file(folder, name) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            data, attributes = file.read(TEXT_BYTES + 1), _attributes(file.fileno())
+            return None if b"\0" in data or len(data) > TEXT_BYTES else data.decode(), attributes
+    return None, attributes
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
@@ -452,7 +447,7 @@ class CellTrial:
 
     async def run(self, code: str) -> dict[str, Any]:
         """Run the cell; the fields of `Effects`."""
-        await self._own_cell("before()")
+        await own_cell(self._kernel, "freeact.before()", OWN_CELL_SECONDS, module=TRIAL)
         running = asyncio.create_task(self._cell(code), name="cell in a trial")
         try:
             async with asyncio.timeout(self._seconds + GRACE_SECONDS):
@@ -527,7 +522,7 @@ class CellTrial:
         if self._kernel.lost_reason is not None or scratch is None:
             return (), {}
         try:
-            await self._own_cell(f"after({name!r})")
+            await own_cell(self._kernel, f"freeact.after({name!r})", OWN_CELL_SECONDS, module=TRIAL)
             found = json.loads(await asyncio.to_thread(read_whole, name, scratch, max_bytes=REPORT_BYTES))
             before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
         except (KernelError, OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -545,13 +540,6 @@ class CellTrial:
             # a cell can cause this; without a word it would seem that no file has changed
             note = f"what the cell does to files cannot be compared: {_short(str(error))}"
             return {"files": (FileEffect(path="…", what="changed", note=note),)}
-
-    async def _own_cell(self, call: str) -> None:
-        buffer, code = CellOutputBuffer(), f"__import__('sys').modules['freeact_guest.trial'].{call}"
-        async with self._kernel.execute(code, buffer, CellClock(OWN_CELL_SECONDS), silent=True) as cell:
-            reply = await cell.reply()
-        if reply.status != "ok":
-            raise KernelError(_short(buffer.text or reply.status))
 
 
 async def _outdated_by(own: OwnFiles) -> tuple[str, ...]:

@@ -32,8 +32,7 @@ from freeact_sub.events.ending import (
     RunStatus,
 )
 from freeact_sub.features.files import FilesPart, RunFiles
-from freeact_sub.kernels.files.places import READ, around
-from freeact_sub.kernels.workspaces.own_files import opened_workspace
+from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
 from freeact_sub.system.folders import work_folders
 from freeact_sub.text import code_title, one_line
 from freeact_sub.tools import TOOL_NAMES
@@ -152,11 +151,7 @@ def _receipt(name: str, root: int, deadline: float) -> FileReceipt:
     if time.monotonic() > deadline:
         return FileReceipt(path=name)
     try:
-        # an opener, because a descriptor of a folder would stay open
-        with (
-            around(root, name) as (folder, last),
-            open(last, "rb", opener=lambda at, _: os.open(at, READ, dir_fd=folder)) as file,
-        ):
+        with around(root, name) as (folder, last), opened_file(folder, last) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
                 return FileReceipt(path=name)

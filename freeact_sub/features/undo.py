@@ -27,8 +27,7 @@ from freeact_sub.events.effects import Effects, FileEffect, VariableChange
 from freeact_sub.features.sessions.journal import Journal
 from freeact_sub.features.sessions.resume import EarlierPrompt
 from freeact_sub.kernels import Kernel, branching
-from freeact_sub.kernels.files.git import ShadowError
-from freeact_sub.kernels.files.shadow_files import ChangedFile, ShadowFiles, line_counts, unified
+from freeact_sub.kernels.files.states import ChangedFile, ShadowError, ShadowFiles, line_counts, unified
 from freeact_sub.kernels.snapshot_reports import LostVariable
 from freeact_sub.kernels.variable_reports import compared, reported, told
 from freeact_sub.modes import Mode

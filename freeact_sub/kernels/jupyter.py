@@ -27,6 +27,7 @@ from freeact_sub.errors import (
     SpawnForbiddenError,
     UnusablePythonError,
 )
+from freeact_sub.kernels.files import OwnFiles
 from freeact_sub.kernels.forkserver.branches import Branches, check_branch
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
@@ -38,7 +39,6 @@ from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
 from freeact_sub.kernels.wire.channels import KernelChannels
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
-from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"

@@ -16,9 +16,9 @@ from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
     from freeact_sub.config.skill_folders import SkillModule
+    from freeact_sub.kernels.files import OwnFiles
     from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
     from freeact_sub.kernels.wall.sandbox import SandboxPolicy
-    from freeact_sub.kernels.workspaces import OwnFiles
 
 ADVICE: Final = (
     "The sandbox keeps what is run outside of it later: Python environments, repositories, the source of projects that are "

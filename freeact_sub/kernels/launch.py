@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from freeact_sub.kernels.files import OwnFiles
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wire.channels import KernelChannels
-from freeact_sub.kernels.workspaces import OwnFiles
 
 USER_FOLDERS: Final = {"IPYTHONDIR": "ipython", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 LIBRARY_FOLDERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {

@@ -23,6 +23,7 @@ from zmq.sugar.context import Context
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.files import OwnFiles
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
@@ -32,7 +33,6 @@ from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.repositories import Repositories
 from freeact_sub.kernels.wall.sandbox import Gaps
 from freeact_sub.kernels.wire.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
-from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 from freeact_sub.pythons.about import for_model, lent
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep

@@ -21,7 +21,7 @@ from freeact_sub.errors import SessionError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.export import export_session
-from freeact_sub.kernels.workspaces import Changes
+from freeact_sub.kernels.files import Changes
 from freeact_sub.mcp_server.pending import form_of, message_of
 from freeact_sub.mcp_server.served import Asked, ServedAgent
 from freeact_sub.sessions import StoredSession, session_store

@@ -147,7 +147,7 @@ async def test_a_cancelled_or_refused_fork_leaves_nothing(work, monkeypatch):
         loop.call_soon_threadsafe(begun.set)
         return listdir(folder)
 
-    monkeypatch.setattr("freeact_sub.kernels.workspaces.layer.os.listdir", slow)
+    monkeypatch.setattr("freeact_sub.kernels.files.layer.os.listdir", slow)
     forking = asyncio.create_task(fork_session(original))
     await begun.wait()
     forking.cancel()

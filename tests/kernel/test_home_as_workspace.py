@@ -8,8 +8,8 @@ from support.sandbox import NEEDS_A_WALL, sandboxed
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.files.own_files import lay_over
 from freeact_sub.kernels.local import LocalKernelProvider
-from freeact_sub.kernels.workspaces.own_files import lay_over
 from freeact_sub.system.private_folders import KernelFolder
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]

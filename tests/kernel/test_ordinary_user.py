@@ -15,8 +15,8 @@ import pytest
 from support.sandbox import MACHINE, NEEDS_A_WALL
 
 from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.files import layer
 from freeact_sub.kernels.wall.sandbox import Limits, Support, find_kept, policy_for, wall_script, wire
-from freeact_sub.kernels.workspaces import layer
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 

@@ -17,7 +17,7 @@ from support.waiting import eventually, is_running
 from freeact_sub import Agent, Config
 from freeact_sub.events import AgentStarted, StrategyProgress, ToolCallStarted
 from freeact_sub.export import export_events
-from freeact_sub.kernels.workspaces import recover
+from freeact_sub.kernels.files import recover
 from freeact_sub.strategies import LATS, agent_function, search
 from freeact_sub.system.private_folders import sweep
 from freeact_sub.testing import ScriptedModel, first_prompt

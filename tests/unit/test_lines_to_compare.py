@@ -5,7 +5,7 @@ import difflib
 from support.tables import each
 
 from freeact_sub.events import VariableChange
-from freeact_sub.kernels.files.shadow_files import ChangedFile, unified
+from freeact_sub.kernels.files.states import ChangedFile, unified
 from freeact_sub.kernels.variable_reports import told
 from freeact_sub.text import cut, lines_to_compare
 

@@ -21,10 +21,10 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config, own_folders
 from freeact_sub.errors import KernelSnapshotError, SessionError
 from freeact_sub.features.sessions.past import prompts_of, use_variables_before
-from freeact_sub.kernels.files.git import LEFT_OUT, ShadowError
-from freeact_sub.kernels.files.shadow_files import ShadowFiles, workspace_mark
+from freeact_sub.kernels.files.layer import Copying, CopyLimitError
+from freeact_sub.kernels.files.places import opened_workspace
+from freeact_sub.kernels.files.states import LEFT_OUT, ShadowError, ShadowFiles, workspace_mark
 from freeact_sub.kernels.snapshots.files import MANIFEST, move_workspace
-from freeact_sub.kernels.workspaces.layer import FOLDER, Copying, CopyLimitError
 from freeact_sub.sessions import (
     FILES,
     FORK_NOTE,
@@ -347,12 +347,7 @@ def copy_workspace(originals: Sequence[Path], target: Path, given_up: threading.
     try:
         target.parent.mkdir(mode=0o700, parents=True)
         target.mkdir()
-        descriptors = []
-        try:
-            descriptors += [os.open(workspace, FOLDER & ~os.O_NOFOLLOW), os.open(target, FOLDER)]
-            _WorkspaceCopying(originals, target, given_up).folder(*descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+        with opened_workspace(workspace) as source, opened_workspace(target) as copy:
+            _WorkspaceCopying(originals, target, given_up).folder(source, copy)
     except (OSError, CopyLimitError) as error:
         raise SessionError(f"the workspace {workspace} cannot be copied for a fork: {error}") from error

@@ -16,8 +16,10 @@ from typing import Any, Final, Protocol
 from zmq.sugar.context import Context
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.errors import KernelBranchError, KernelError, KernelLostError, KernelSnapshotError, KernelStartError
+from freeact_sub.errors import KernelBranchError, KernelLostError, KernelSnapshotError, KernelStartError
+from freeact_sub.kernels.files import OwnFiles
 from freeact_sub.kernels.forkserver.branches import choose_connection
+from freeact_sub.kernels.handover import own_cell
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, RECONNECT_MILLISECONDS, LocalKernel, LocalLauncher
@@ -25,7 +27,6 @@ from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import Gaps
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
-from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import KernelFolder, make_folder
@@ -114,7 +115,8 @@ class CopyLauncher(LocalLauncher):
 START_SECONDS: Final = 10.0
 """A copy that is not ready by then hangs at something that another thread held; the agent gets an empty kernel."""
 OWN_CELL_SECONDS: Final = 60.0
-ERROR_CHARS: Final = 1000
+HOST_GUEST: Final = "freeact_sub.kernels.guest"
+"""What the notebook's kernel has of the guest, and so a copy of it: values go from one to the other by its names."""
 UNTRIED: Final = (
     "cells in a copy of your notebook are not tried before you decide; those in an empty kernel (`%%agent --here`) are"
 )
@@ -193,22 +195,6 @@ class NotebookCopy:
             await kernel.aclose()
             self.unread_before += kernel.unread
 
-    async def own_cell(self, call: str) -> None:
-        """Runs a silent cell of ours in the copy that there is. Args: call: an expression on `state`.
-
-        Raises:
-            KernelError: It failed, or there is no copy.
-        """
-        if self._kernel is None or self._kernel.lost_reason is not None:
-            raise KernelLostError("there is no copy any more")
-        buffer = CellOutputBuffer()
-        code = f"(lambda state: {call})(__import__('sys').modules['freeact_sub.kernels.guest.state'])"
-        async with self._kernel.execute(code, buffer, CellClock(OWN_CELL_SECONDS), silent=True) as cell:
-            reply = await cell.reply()
-        if reply.status != "ok":
-            last = (buffer.text.strip().splitlines() or [reply.status])[-1]
-            raise KernelError(last[-ERROR_CHARS:])
-
     @contextlib.asynccontextmanager
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
@@ -272,15 +258,17 @@ class NotebookCopy:
 
     async def write_state(self) -> str:
         """Has the copy describe its variables; the name of a file in its scratch folder. Raises: see `own_cell`."""
-        return await self._written(lambda name: f"state.report_to({name!r})")
+        return await self._written(lambda name: f"report_to({name!r})")
 
     async def write_values(self, names: Sequence[str]) -> str:
         """Has the copy write variables; the name of a file in its scratch folder. Raises: see `own_cell`."""
-        return await self._written(lambda name: f"state.write_to({name!r}, {[*names]!r})")
+        return await self._written(lambda name: f"write_to({name!r}, {[*names]!r})")
 
-    async def _written(self, call: Any) -> str:
+    async def _written(self, call: Callable[[str], str]) -> str:
+        if self._kernel is None or self._kernel.lost_reason is not None:
+            raise KernelLostError("there is no copy any more")
         name = f"values-{uuid.uuid4().hex}"
-        await self.own_cell(call(name))
+        await own_cell(self._kernel, f"freeact.state.{call(name)}", OWN_CELL_SECONDS, module=HOST_GUEST)
         return name
 
     async def _watch(self, kernel: LocalKernel) -> None:

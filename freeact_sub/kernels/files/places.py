@@ -4,13 +4,15 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
 from typing import Final
 
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from freeact_sub.kernels.files.layer import FOLDER, pour
+
 NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PERMISSIONS: Final = 0o777
@@ -28,13 +30,18 @@ def around(root: int, path: str) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def opened(folder: int, name: str) -> Iterator[int]:
-    """A folder in a folder. Raises: OSError: There is none, or a link."""
-    descriptor = os.open(name, FOLDER, dir_fd=folder)
+def opened_workspace(path: Path) -> Iterator[int]:
+    """The descriptor of a workspace, which may be named by a link. Raises: OSError: There is none."""
+    descriptor = os.open(path, FOLDER & ~os.O_NOFOLLOW)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def opened_file(folder: int, name: str) -> BufferedReader:
+    """A file in a folder, to be read; never waits for a pipe. Raises: OSError: There is none, or a link."""
+    return open(name, "rb", opener=lambda name, _: os.open(name, READ, dir_fd=folder))
 
 
 def open_below(root: int, path: str) -> int:
@@ -53,11 +60,17 @@ def open_below(root: int, path: str) -> int:
     return at
 
 
+def found_at(root: int, path: str) -> os.stat_result | None:
+    """An entry. None: there is none that can be reached without a link."""
+    with contextlib.suppress(OSError, ValueError), around(root, path) as (folder, name):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return None
+
+
 def mode_of(root: int, path: str) -> int:
     """Kind and permission bits of an entry. 0: there is none that can be reached without a link."""
-    with contextlib.suppress(OSError, ValueError), around(root, path) as (folder, name):
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    return 0
+    found = found_at(root, path)
+    return 0 if found is None else found.st_mode
 
 
 def set_mode(root: int, path: str, mode: int) -> bool:
@@ -73,7 +86,7 @@ def set_mode(root: int, path: str, mode: int) -> bool:
             try:
                 if stat.S_IFMT(os.fstat(entry).st_mode) != stat.S_IFMT(mode):
                     return False
-                os.chmod(f"/proc/self/fd/{entry}", given)  # noqa: PTH101
+                os.chmod(f"/proc/self/fd/{entry}", given)
             finally:
                 os.close(entry)
         else:
@@ -98,7 +111,7 @@ def move(source: int, name: str, target: int, new: str) -> None:
         if error.errno != errno.EXDEV:
             raise
         aside = f".{new[:100]}.{secrets.token_hex(4)}"
-        _copy(source, name, target, aside)
+        copy(source, name, target, aside)
         os.rename(aside, new, src_dir_fd=target, dst_dir_fd=target)
         os.unlink(name, dir_fd=source)
 
@@ -110,10 +123,10 @@ def link(source: int, name: str, target: int, new: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy(source, name, target, new)
+        copy(source, name, target, new)
 
 
-def _copy(source: int, name: str, target: int, new: str) -> None:
+def copy(source: int, name: str, target: int, new: str) -> None:
     """Makes a file, a link or a FIFO in another folder. Raises: OSError: It is of another kind."""
     mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
@@ -123,10 +136,11 @@ def _copy(source: int, name: str, target: int, new: str) -> None:
         os.mkfifo(new, 0o600, dir_fd=target)
         set_mode(target, new, mode)
         return
-    with open(name, "rb", opener=lambda name, _: os.open(name, READ, dir_fd=source)) as reading:
-        mode = os.fstat(reading.fileno()).st_mode
-        if not stat.S_ISREG(mode):
+    with opened_file(source, name) as reading:
+        found = os.fstat(reading.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, f"{name} is not a file")
         with open(new, "wb", opener=lambda new, _: os.open(new, NEW_FILE, 0o600, dir_fd=target)) as writing:
-            shutil.copyfileobj(reading, writing)
-            os.fchmod(writing.fileno(), mode & PERMISSIONS)
+            pour(reading.fileno(), writing.fileno(), found.st_size)
+            os.fsync(writing.fileno())  # a full disk may say so only now
+            os.fchmod(writing.fileno(), found.st_mode & PERMISSIONS)

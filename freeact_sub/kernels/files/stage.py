@@ -4,43 +4,255 @@ What is new is written into the workspace's folder for freeact first, so that a 
 and then put in place by one rename; what stood there is kept until all is done. The host does it while an agent's code may
 be changing the workspace: places are reached without following links (`places.py`). Nothing is ever open to more people than
 it is to be in the end: files are made for their owner alone and get their mode before their name.
+
+While files are put in place, a journal in the user's own folder says what stood at each path. Removing it is the moment from
+which on the take-over counts. Whoever next begins to work in the workspace undoes what a journal tells of whose writer has
+ended (`recover`): that is known by its lock. The journal is not in the workspace, for whoever can write there could have the
+host undo what was never done. To undo can be interrupted and begun again: each step looks at what is there. What cannot be
+put back stays in the stage, with its journal.
 """
 
 import contextlib
 import errno
+import fcntl
+import json
+import logging
 import os
 import secrets
 import stat
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 
-from freeact_sub.kernels.files.journal import (
-    FREEACT,
-    STAGES,
-    FileStep,
-    NotUndoneError,
-    TakeOver,
-    noted,
-    recover,
-    remove_in,
-    undo,
-)
+from freeact_sub.config.schema import user_folder
+from freeact_sub.kernels.files.layer import opened
 from freeact_sub.kernels.files.places import (
-    FOLDER,
     NEW_FILE,
     PERMISSIONS,
     around,
+    copy,
     identity_of,
     link,
     mode_of,
     move,
-    opened,
+    opened_workspace,
     set_mode,
 )
+from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import make_folder
+
+FOLDER_NAME: Final = "promotions"
+FREEACT: Final = ".freeact"
+STAGES: Final = "promoted-"
+"""In the workspace's folder of freeact: what is staged."""
+
+UNDONE: Final = (
+    "a program was killed while it wrote files of the workspace, for an undo or from a branch: the workspace has been put "
+    "back as it was before that"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class NotUndoneError(OSError):
+    """A take-over has failed, and what it had done could not be undone: stage and journal stay for `recover`."""
+
+
+class FileStep(NamedTuple):
+    """One step of a take-over. All that undoing it needs is known before it is done."""
+
+    kind: str
+    """`remove`, `folder` (made), `place` (what is staged), `mode` (permission bits), `lost` (nothing can be done)."""
+    path: str
+    """Relative to the workspace."""
+    mode: int = 0
+    """Kind and permission bits that the entry gets."""
+    staged: str = ""
+    """The name of what is staged."""
+    kept: str = ""
+    """The name of what stood there; a removed folder has none."""
+    stands: bool = False
+    """Something stands where it is put."""
+    identity: Sequence[int] = ()
+    """That of what is staged."""
+    before: int = 0
+    """Kind and permission bits that the entry had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeOver:
+    """The steps of a take-over."""
+
+    workspace: str
+    stage: str
+    """The name of the folder in `.freeact` that holds what is staged and what was replaced."""
+    steps: list[list[Any]]
+    """See `FileStep`."""
+
+
+@contextlib.contextmanager
+def noted(plan: TakeOver) -> Iterator[None]:
+    """Keeps a plan on disk while it is carried out, or undone.
+
+    Raises:
+        OSError: It cannot be written; nothing is to be done then.
+    """
+    done = True
+    folder = user_folder() / FOLDER_NAME
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{secrets.token_hex(8)}.json"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process ends, in whatever way
+        if not path.exists():
+            raise FileNotFoundError(f"{path} was removed as a leftover of a killed program: try again")
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(json.dumps(asdict(plan)).encode())
+            file.flush()
+            os.fsync(descriptor)
+        yield
+    except NotUndoneError:
+        done = False
+        raise
+    finally:
+        if done:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def recover(workspace: Path) -> int:
+    """Undoes take-overs in a workspace whose program was killed in the middle; returns how many. It blocks."""
+    undone = set[str]()
+    with contextlib.suppress(OSError):
+        for path in sorted((user_folder() / FOLDER_NAME).glob("*.json")):
+            with contextlib.suppress(OSError):
+                undone |= _recovered(path, str(workspace))
+    with contextlib.suppress(OSError):
+        _sweep(workspace, undone)
+    return len(undone)
+
+
+def _sweep(workspace: Path, undone: set[str]) -> None:
+    """Removes what programs that were killed have staged, but for what could not be undone. Args: undone: stages."""
+    with opened_workspace(workspace) as root, opened(root, FREEACT) as freeact:
+        stages = {name for name in os.listdir(freeact) if name.startswith(STAGES)}
+        ended = {name for name in stages if _has_ended(name)}
+        for name in (ended - _unsettled() if ended else ended) | (undone & stages):
+            remove_in(workspace, freeact, name)
+
+
+def _has_ended(stage: str) -> bool:
+    """Whether the program that has made a stage has ended."""
+    pid = stage.removeprefix(STAGES).partition("-")[0]
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, OverflowError, PermissionError):
+        pass
+    return False
+
+
+def _unsettled() -> set[str]:
+    """The stages of take-overs that are at work, or could not be undone; of any workspace, for it may have been moved."""
+    found = set[str]()
+    for path in (user_folder() / FOLDER_NAME).glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found.add(TakeOver(**json.loads(path.read_bytes())).stage)
+    return found
+
+
+def _recovered(path: Path, workspace: str) -> set[str]:
+    """Undoes what a journal tells of, if it is into this workspace and not at work. Returns its stage, if it was."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(BlockingIOError):  # it is at work
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                plan = TakeOver(**json.loads(path.read_bytes()))
+            except (ValueError, TypeError):
+                path.unlink()  # it was not written to its end, and so nothing was done
+                return set()
+            if _is_into(plan, workspace):
+                _undo_at(plan, workspace)
+                path.unlink()
+                return {plan.stage}
+    finally:
+        os.close(descriptor)
+    return set()
+
+
+def _is_into(plan: TakeOver, workspace: str) -> bool:
+    """Whether a plan is for this workspace, which may have another name than it had then."""
+    stage = Path(FREEACT, plan.stage)
+    with contextlib.suppress(OSError):
+        if Path(plan.workspace).samefile(workspace):
+            return True
+    return os.path.lexists(Path(workspace, stage)) and not os.path.lexists(Path(plan.workspace, stage))
+
+
+def _undo_at(plan: TakeOver, workspace: str) -> None:
+    """Does what it can. Raises OSError: something that stood in the workspace could not be put back; the stage has it."""
+    with contextlib.ExitStack() as stack:
+        root = stack.enter_context(opened_workspace(Path(workspace)))
+        try:
+            freeact = stack.enter_context(opened(root, FREEACT))
+            stage = stack.enter_context(opened(freeact, plan.stage))
+        except FileNotFoundError:
+            return  # somebody has removed it
+        if failed := undo(plan, root, stage):
+            logger.warning(
+                "files that were being taken over could not be put back as a whole (%s): what they had replaced is in %s, "
+                "and it is tried again at the next start, until that folder is removed",
+                failed[0],
+                Path(workspace, FREEACT, plan.stage),
+            )
+            raise failed[0]
+
+
+def undo(plan: TakeOver, root: int, stage: int) -> list[OSError]:
+    """Undoes the steps of a plan that were done. Returns why what stood in the workspace is still in the stage, if it is."""
+    failed = []
+    for step in (FileStep(*step) for step in reversed(plan.steps)):
+        try:
+            with around(root, step.path) as (folder, name):
+                _undo_step(step, root, stage, folder, name)
+        except OSError as error:
+            if step.kept and identity_of(stage, step.kept) is not None:
+                failed.append(error)
+    return failed
+
+
+def _undo_step(step: FileStep, root: int, stage: int, folder: int, name: str) -> None:
+    stands = identity_of(folder, name)
+    match step.kind:
+        case "place" if identity_of(stage, step.staged) is None:  # else it was never put in place
+            if stands != list(step.identity):
+                if identity_of(stage, step.kept) is not None:
+                    logger.warning("%s was changed after it had been taken over, and stays as it is", step.path)
+            elif step.stands:
+                move(stage, step.kept, folder, name)
+            else:
+                os.unlink(name, dir_fd=folder)
+        case "remove" if step.kept and stands is None:  # else it was not removed, or somebody has made another one
+            move(stage, step.kept, folder, name)
+        case "remove" if not step.kept:
+            if stands is None:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            set_mode(root, step.path, step.before)
+        case "folder":
+            os.rmdir(name, dir_fd=folder)
+        case "mode" if step.before:
+            set_mode(root, step.path, step.before)
+
+
+def remove_in(workspace: Path, freeact: int, name: str) -> None:
+    """Removes a stage. Args: freeact: the workspace's folder of freeact, open: code may have put a link in its place."""
+    remove(f"/proc/self/fd/{freeact}/{name}" if sys.platform == "linux" else str(workspace / FREEACT / name))
+
 
 ROOT: Final = "."
 """The path of the workspace itself."""
@@ -98,8 +310,7 @@ class Stage:
         make_folder(self._workspace / FREEACT)
         recover(self._workspace)
         with self._one_at_a_time, contextlib.ExitStack() as stack:
-            self.root = os.open(self._workspace, FOLDER & ~os.O_NOFOLLOW)
-            stack.callback(os.close, self.root)
+            self.root = stack.enter_context(opened_workspace(self._workspace))
             freeact = stack.enter_context(opened(self.root, FREEACT))
             self._name = f"{STAGES}{os.getpid()}-{secrets.token_hex(4)}"
             stack.callback(lambda: remove_in(self._workspace, freeact, self._name) if self._settled else None)
@@ -122,6 +333,13 @@ class Stage:
                 os.fchmod(writing, mode & PERMISSIONS)
             finally:
                 os.close(writing)
+
+    def new_copy(self, path: str, root: int) -> int:
+        """Makes a file or a link as it is at the same path below another folder. Returns its kind and permission bits."""
+        with self._one_at_a_time, around(root, path) as (folder, name):
+            new = self._new(path)
+            copy(folder, name, self._folder, new)
+            return os.stat(new, dir_fd=self._folder, follow_symlinks=False).st_mode
 
     def new_link(self, path: str, target: bytes | str) -> None:
         """Makes a new link. Raises: ValueError: Its target cannot be one."""

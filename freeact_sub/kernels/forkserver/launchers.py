@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.files import OwnFiles, lay_over
 from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection
 from freeact_sub.kernels.forkserver.process import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
@@ -16,7 +17,6 @@ from freeact_sub.kernels.launch import private_environment
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
 from freeact_sub.kernels.wall import of_trials, sandbox
 from freeact_sub.kernels.wire.channels import KernelChannels, ZmqContext
-from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
 
 KILL_TIMEOUT_SECONDS: Final = 3.0

@@ -383,7 +383,7 @@ def main(descriptor: int) -> None:
     for name in ("wall", "view", "seccomp"):  # compiled once, and not in each kernel that is forked
         load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
     load("freeact_lender", os.path.join(os.path.dirname(folder), "lender.py"))
-    load("freeact_layer", os.path.join(os.path.dirname(folder), "workspaces", "layer.py"))
+    load("freeact_layer", os.path.join(os.path.dirname(folder), "files", "layer.py"))
     for name in ("prebuild", "brancher", "detach"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
     server = Server(control)

@@ -1,7 +1,7 @@
 """The trial of a cell that nobody has approved yet: what a branch for it needs besides what every branch has.
 
 Runs in kernels, Linux only: standard library only. `reason_against` is asked in the kernel that is to be copied; all else
-runs in the copy, whose mounts the host has sealed (`kernels/workspaces/layer.py`) and whose Landlock domain is entered.
+runs in the copy, whose mounts the host has sealed (`kernels/files/layer.py`) and whose Landlock domain is entered.
 """
 
 import asyncio

@@ -28,10 +28,10 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels.files.layer import FICLONE, write_all
 from freeact_sub.kernels.guest.saved.imported import candidates, digest_of
 from freeact_sub.kernels.snapshot_reports import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
-from freeact_sub.kernels.workspaces.layer import FICLONE, write_all
 from freeact_sub.system.safe_files import opened_folder, put_file, read_file
 
 NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from freeact_sub.errors import KernelBranchError
+from freeact_sub.kernels.files.layer import PINS
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.wall import FILE_CAPABILITIES
-from freeact_sub.kernels.workspaces.layer import PINS
 
 SOURCES: Final = {
     "freeact_view": "wall/view.py",
     "freeact_seccomp": "wall/seccomp.py",
     "freeact_wall": "wall/wall.py",
-    "freeact_layer": "workspaces/layer.py",
+    "freeact_layer": "files/layer.py",
     "freeact_guest.trial": "guest/trial.py",
 }
 """The modules that build a trial's wall, by name, in the order in which they are made."""

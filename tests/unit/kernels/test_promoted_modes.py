@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from freeact_sub.errors import WorkspaceConflictError
-from freeact_sub.kernels.workspaces import lay_over, promote, promotion
+from freeact_sub.kernels.files import lay_over, places, promote
 from freeact_sub.system.private_folders import KernelFolder
 
 
@@ -68,7 +68,7 @@ async def test_a_folder_that_comes_back_has_the_permissions_that_it_had(copy, wo
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(promotion.os, "link", full)
+    monkeypatch.setattr(places.os, "link", full)
     with pytest.raises(OSError, match="No space"):
         promote(copy, copy.look())
     assert (workspace / "b/deep/three").read_text() == "3"

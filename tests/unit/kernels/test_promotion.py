@@ -13,11 +13,9 @@ import pytest
 from support.thorough import THOROUGH
 
 from freeact_sub.errors import KernelBranchError, WorkspaceConflictError
-from freeact_sub.kernels.files import NotUndoneError
-from freeact_sub.kernels.workspaces import OwnFiles, lay_over, promote, promotion, recover
-from freeact_sub.kernels.workspaces import own_files as own_files_module
-from freeact_sub.kernels.workspaces.changes import stamps
-from freeact_sub.kernels.workspaces.layer import OPAQUE
+from freeact_sub.kernels.files import NotUndoneError, OwnFiles, lay_over, own_files, places, promote, recover
+from freeact_sub.kernels.files.layer import OPAQUE
+from freeact_sub.kernels.files.own_files import stamps
 from freeact_sub.system.private_folders import KernelFolder
 
 FILES = {"a/one": "1", "a/two": "2", "b/deep/three": "3", "four": "4", ".git/config": "[core]"}
@@ -199,10 +197,10 @@ async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(co
 
         return call
 
-    monkeypatch.setattr(promotion, "pour", fails(promotion.pour))
+    monkeypatch.setattr(places, "pour", fails(places.pour))
     real = {name: getattr(os, name) for name in ("rename", "link")}
     for name, function in real.items():
-        monkeypatch.setattr(promotion.os, name, fails(function))
+        monkeypatch.setattr(places.os, name, fails(function))
     with pytest.raises(OSError, match="no space"):
         promote(copy, changes)
     for name, function in real.items():
@@ -227,7 +225,7 @@ async def test_files_on_another_file_system_than_the_stage_are_taken_over(copy, 
     (copy.root / "four").unlink()
     (copy.root / "link").symlink_to("a/one")
     for name in ("rename", "link"):
-        monkeypatch.setattr(promotion.os, name, to_another(getattr(os, name)))
+        monkeypatch.setattr(places.os, name, to_another(getattr(os, name)))
     promote(copy, copy.look())
     assert tree(workspace) == tree(copy.root)
     assert os.listdir(workspace / ".freeact") == [".gitignore"]
@@ -239,7 +237,7 @@ from pathlib import Path
 
 sys.path[:0] = sys.argv[2:]
 from test_promotion import FILES, no_overlay, tree, write
-from freeact_sub.kernels.workspaces import lay_over, promote
+from freeact_sub.kernels.files import lay_over, promote
 from freeact_sub.system.private_folders import KernelFolder
 
 here = Path(sys.argv[1])
@@ -373,7 +371,7 @@ async def test_a_copy_of_a_copy_knows_what_was_changed_before(copy, workspace, t
 
 
 async def test_a_workspace_that_is_too_large_to_copy_is_refused(workspace, private, monkeypatch):
-    monkeypatch.setattr(own_files_module, "MAX_FILES", 3)
+    monkeypatch.setattr(own_files, "MAX_FILES", 3)
     with pytest.raises(KernelBranchError, match="too many files"):
         await lay_over(workspace, private, os.getpid(), None, lay=no_overlay)
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are taken
 
 PROGRAM = """
 import asyncio, json, os, pathlib, shutil, sys
-from freeact_sub.kernels.workspaces import lay_over, promote, recover
-from freeact_sub.kernels.workspaces.changes import stamps
+from freeact_sub.kernels.files import lay_over, promote, recover
+from freeact_sub.kernels.files.own_files import stamps
 from freeact_sub.system.private_folders import KernelFolder
 from support.killing import killed_at
 

@@ -121,7 +121,7 @@ MOUNTED = """
 import ctypes, logging, os, socket, sys
 from pathlib import Path
 from freeact_sub.kernels.wall.repositories import find_repositories
-from freeact_sub.kernels.workspaces.changes import found_in
+from freeact_sub.kernels.files.own_files import found_in
 from freeact_sub.errors import FreeactError
 from freeact_sub.system.private_folders import make_folder, remove_soon, sweep
 from freeact_sub.system.folders import work_folders

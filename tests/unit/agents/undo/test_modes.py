@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from freeact_sub.kernels.files import stage
-from freeact_sub.kernels.files.shadow_files import ShadowFiles
+from freeact_sub.kernels.files.states import ShadowFiles
 
 pytestmark = pytest.mark.process
 

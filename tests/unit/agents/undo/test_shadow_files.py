@@ -8,9 +8,8 @@ import subprocess
 
 import pytest
 
-from freeact_sub.kernels.files import git, shadow_files
-from freeact_sub.kernels.files.git import ShadowError
-from freeact_sub.kernels.files.shadow_files import MAX_FILE_BYTES, ShadowFiles, line_counts, unified
+from freeact_sub.kernels.files import states
+from freeact_sub.kernels.files.states import MAX_FILE_BYTES, ShadowError, ShadowFiles, line_counts, unified
 
 pytestmark = pytest.mark.process
 
@@ -181,7 +180,7 @@ async def test_a_workspace_that_is_too_large_is_refused_and_not_looked_at_again(
 ):
     for number in range(5):
         (workspace / str(number)).write_text("x" * 100)
-    monkeypatch.setattr(git, name, bound)
+    monkeypatch.setattr(states, name, bound)
     with pytest.raises(ShadowError, match=told):
         await files.record()
     monkeypatch.undo()
@@ -228,7 +227,7 @@ async def test_what_has_changed_is_a_unified_diff(files, workspace):
 async def test_a_workspace_that_takes_long_to_read_holds_no_prompt(files, workspace, monkeypatch):
     (workspace / "a").write_text("a")
     with monkeypatch.context() as short:
-        short.setattr(shadow_files, "RECORD_SECONDS", 0)
+        short.setattr(states, "RECORD_SECONDS", 0)
         with pytest.raises(ShadowError, match="git still reads the workspace"):
             await files.record()
     (workspace / "a").write_text("b")
@@ -281,7 +280,7 @@ async def test_states_outlive_a_start_on_a_full_disk(workspace, tmp_path, monkey
     await earlier.aclose()
     later = ShadowFiles(workspace, tmp_path / "kept")
     with monkeypatch.context() as patch:
-        patch.setattr(git.Path, "write_bytes", _full)
+        patch.setattr(states.Path, "write_bytes", _full)
         with pytest.raises(ShadowError, match="No space"):
             await later.record()
     (workspace / "a.txt").write_text("b")

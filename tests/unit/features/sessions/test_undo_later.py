@@ -5,7 +5,7 @@ from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, read
 
 from freeact_sub import Agent, Config
-from freeact_sub.kernels.files import git
+from freeact_sub.kernels.files import states
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 FULL = {"mode": "full"}
@@ -98,7 +98,7 @@ async def test_states_that_take_too_much_are_forgotten(make, store, tmp_path, mo
         agent.keep_undo()
         await read(agent.run(change))
         with monkeypatch.context() as small:
-            small.setattr(git, "MAX_KEPT_BYTES", 0)
+            small.setattr(states, "MAX_KEPT_BYTES", 0)
             await read(agent.run(change))
         assert (await agent.undo()).files == ("a",)
         assert (await agent.undo()).files_problem == "no earlier states of the files are kept"

@@ -124,8 +124,8 @@ class Copying:
 
 
 @contextlib.contextmanager
-def opened(folder: int, name: str) -> Any:
-    """A folder in a folder."""
+def opened(folder: int, name: str) -> Iterator[int]:
+    """A folder in a folder. Raises: OSError: There is none, or a link."""
     descriptor = os.open(name, FOLDER, dir_fd=folder)
     try:
         yield descriptor
