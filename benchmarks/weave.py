@@ -16,7 +16,7 @@ FRONT: Final = (
     *("cli", "terminal", "notebook", "acp", "mcp_server", "export", "show", "strategies", "rlm", "__main__", "testing"),
 )
 ELSEWHERE: Final = {
-    "sessions": ["sessions", "kernels/snapshots", "kernels/guest/saved"],
+    "sessions": ["sessions", "kernels/snapshots", "kernels/rights", "kernels/guest/saved"],
     "effects": ["kernels/guest/trial", "kernels/wall/of_trials"],
     "hooks": ["hooks"],
     "skills": ["kernels/guest/skills"],

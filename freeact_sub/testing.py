@@ -45,8 +45,8 @@ from freeact_sub.kernels import (
     KernelSpec,
 )
 from freeact_sub.kernels.files import OwnFiles
+from freeact_sub.kernels.rights import more_than, rights_of
 from freeact_sub.kernels.snapshot_reports import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
-from freeact_sub.kernels.snapshots.rights import more_than, rights_of
 from freeact_sub.modes import Mode
 
 __all__ = [

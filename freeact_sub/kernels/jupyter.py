@@ -32,10 +32,9 @@ from freeact_sub.kernels.forkserver.branches import Branches, check_branch
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
+from freeact_sub.kernels.rights import KernelRights, rights_of
 from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
-from freeact_sub.kernels.snapshots.files import Store
-from freeact_sub.kernels.snapshots.rights import KernelRights, rights_of
-from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
+from freeact_sub.kernels.snapshots import MAX_BYTES, Snapshots, Store
 from freeact_sub.kernels.wire.channels import KernelChannels
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun

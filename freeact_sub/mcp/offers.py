@@ -5,7 +5,7 @@ costs no other.
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
-the kernel makes objects (`kernels/guest/contents.py`). A model gets `text` and `images`.
+the kernel makes objects (`kernels/guest/mcp.py`). A model gets `text` and `images`.
 
 `list_tools` reads a server's list of tools, with a note on each thing that is left out. In the older protocol a server says
 unasked that its list has changed. In the newer one it does if it is listened to, by a request that stays open. Lists of

@@ -13,10 +13,10 @@ from support.kernels import open_kernel
 from support.waiting import eventually, is_running, until_there
 
 from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels import snapshots
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.kernel import AuditSettings
 from freeact_sub.kernels.local import LocalKernelProvider
-from freeact_sub.kernels.snapshots import snapshots
 
 pytestmark = [
     pytest.mark.kernel,

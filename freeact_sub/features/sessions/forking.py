@@ -24,7 +24,7 @@ from freeact_sub.features.sessions.past import prompts_of, use_variables_before
 from freeact_sub.kernels.files.layer import Copying, CopyLimitError
 from freeact_sub.kernels.files.places import opened_workspace
 from freeact_sub.kernels.files.states import LEFT_OUT, ShadowError, ShadowFiles, workspace_mark
-from freeact_sub.kernels.snapshots.files import MANIFEST, move_workspace
+from freeact_sub.kernels.snapshots import MANIFEST, move_workspace
 from freeact_sub.sessions import (
     FILES,
     FORK_NOTE,

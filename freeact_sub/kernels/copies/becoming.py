@@ -1,4 +1,8 @@
-"""How a fork of a notebook's kernel becomes a kernel of its own, around the same shell and variables.
+"""How a notebook's kernel forks a copy (`fork_copy`), which becomes a kernel of its own around the same shell and variables.
+
+It forks twice. The first fork becomes a process guard, the second one the copy. The guard ends the copy, and all that the
+copy has started, when the origin ends in whatever way, and when it gets SIGTERM. The copy ends when its guard does. Neither
+goes back into the code below: the cell that runs continues in the origin only.
 
 `forkserver/detach.py` does the same for kernels that our fork server started, and says what must not be touched. Here the
 kernel is whatever Jupyter has started, with a host of agents in it: what it has of that (magics, environment, files that are
@@ -15,11 +19,19 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from freeact_sub.kernels.forkserver import borrowed_app, borrowed_streams, detach
+from freeact_sub.kernels.forkserver.brancher import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    fork_quietly,
+    fork_reporting,
+    live_and_exit,
+    prctl,
+)
 from freeact_sub.kernels.guest import compiled_guest, state
 from freeact_sub.kernels.wall import wall
 from freeact_sub.system.process import stat_fields
@@ -194,3 +206,57 @@ def overwrite_variables() -> None:
         if value := library.strchr(ctypes.c_void_p(entry), ord("=")):
             ctypes.memset(value + 1, 0, library.strlen(ctypes.c_void_p(value + 1)))
         number += 1
+
+
+MAX_DESCRIPTORS = 1 << 20
+
+
+def fork_copy(life: Callable[[], None], guard: Sequence[str]) -> tuple[int, int]:
+    """Forks a copy. Call it in the main thread.
+
+    Args:
+        life: What the copy does, from its first moment to its end.
+        guard: The command of its guard, to which `--child` and the copy's process id are added.
+
+    Returns:
+        The process ids of the guard, which is a child of this process, and of the copy.
+
+    Raises:
+        OSError: The system has no room for two more processes.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    me = os.getpid()
+    return fork_reporting(lambda result_writer: be_guard(life, guard, me, result_writer))
+
+
+def be_guard(life: Callable[[], None], guard: Sequence[str], origin: int, result_writer: int) -> None:
+    """Forks the copy, reports it, and becomes the program of the guard."""
+    os.setsid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != origin:
+        return
+    me = os.getpid()
+    copy = fork_quietly()
+    if copy == 0:
+        be_copy(life, me, result_writer)
+    os.write(result_writer, b"%d" % copy)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    os.closerange(3, MAX_DESCRIPTORS)
+    os.execv(guard[0], [*guard, "--child", str(copy)])  # noqa: S606  # our own program
+
+
+def be_copy(life: Callable[[], None], guard: int, result_writer: int) -> NoReturn:
+    """Lives the life of a copy."""
+
+    def begin() -> None:
+        os.close(result_writer)
+        os.setsid()
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            raise SystemExit(1)
+        life()
+
+    live_and_exit(begin)

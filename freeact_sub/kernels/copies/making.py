@@ -142,8 +142,7 @@ def _forking() -> tuple[Any, Any]:
         KernelStartError: It has not.
     """
     try:
-        forking: Any = importlib.import_module("freeact_sub.kernels.copies.forking")
         becoming: Any = importlib.import_module("freeact_sub.kernels.copies.becoming")
     except (ImportError, AttributeError, TypeError) as error:
         raise KernelStartError(f"this ipykernel is built differently: {error}") from error
-    return forking.fork_copy, becoming.become_copy
+    return becoming.fork_copy, becoming.become_copy

@@ -244,7 +244,7 @@ class KeptOutput:
         self.send = getattr(send, "__wrapped__", send)
         kernel.session.send = self.send_numbered
         if self.send is not send:  # each piece of a long text has a number of its own
-            sys.modules["freeact_guest.messages"].install(kernel.session)
+            sys.modules["freeact_guest.plain"].install(kernel.session)
 
     def send_numbered(self, stream: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
         """Send as `Session.send` does, with a number."""

@@ -18,8 +18,6 @@ SENT: Final = (
     "writable",
     "stack",
     "plain",
-    "messages",
-    "contents",
     "line",
     "used",
     "seccomp",

@@ -34,7 +34,7 @@ from . import (
     interrupts,
     keyboard,
     mcp,
-    messages,
+    plain,
     programs,
     schemas,
     tasks,
@@ -391,7 +391,7 @@ def install(
         requests: In a branch, the origin's: references to its `agent` in variables then ask the branch's host.
     """
     prepare_iopub(shell.kernel)
-    messages.install(shell.kernel.session)
+    plain.install(shell.kernel.session)
     if requests is None:
         requests = Requests(shell.kernel, loop)
     else:

@@ -237,7 +237,7 @@ def read_earlier(agent: "Agent") -> Earlier | None:
 
 
 def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAgent", children: "list[StoredAgent]") -> str:
-    from freeact_sub.kernels.snapshots.files import saved_names  # noqa: PLC0415  # slow to import
+    from freeact_sub.kernels.snapshots import saved_names  # noqa: PLC0415  # slow to import
     from freeact_sub.sessions import VARIABLES  # noqa: PLC0415  # slow to import
 
     names = saved_names(store.folder_of(session.session_id) / VARIABLES / root.agent_id)

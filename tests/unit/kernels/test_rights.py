@@ -8,7 +8,7 @@ from support.tables import each
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import KernelSpec
-from freeact_sub.kernels.snapshots.rights import KernelRights, more_than, rights_of
+from freeact_sub.kernels.rights import KernelRights, more_than, rights_of
 from freeact_sub.kernels.wall.sandbox import Support, policy_for
 from freeact_sub.modes import MODES
 

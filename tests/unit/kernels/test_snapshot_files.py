@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from support.tables import each
 
 from freeact_sub.errors import KernelSnapshotError
-from freeact_sub.kernels.snapshots import files
-from freeact_sub.kernels.snapshots.rights import KernelRights
+from freeact_sub.kernels import snapshots as files
+from freeact_sub.kernels.rights import KernelRights
 
 
 def named(content):

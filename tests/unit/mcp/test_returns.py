@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from support.tables import each
 
-from freeact_sub.kernels.guest import contents
+from freeact_sub.kernels.guest import mcp as contents
 
 WEATHER = {
     "type": "object",

@@ -14,8 +14,8 @@ from support.thorough import THOROUGH
 from freeact_sub.approvals.access import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.files.own_files import found_in
-from freeact_sub.kernels.snapshots.files import Store, place, take
-from freeact_sub.kernels.snapshots.rights import KernelRights
+from freeact_sub.kernels.rights import KernelRights
+from freeact_sub.kernels.snapshots import Store, place, take
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.system.folders import work_folders

@@ -1,7 +1,7 @@
 """Which modules variables were saved with: what has been imported from folders that are not Python's own.
 
 To read variables is to import these again. Code with fewer rights may have changed them since, or put others before them in
-the search path. So the host compares (`kernels/snapshots/files.py`, which uses this file as well).
+the search path. So the host compares (`kernels/snapshots.py`, which uses this file as well).
 """
 
 import contextlib

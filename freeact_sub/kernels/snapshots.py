@@ -1,4 +1,8 @@
-"""The files of a snapshot, on their way from a kernel's private folder into the host's folder, and back.
+"""`Snapshots`: how the host has a live kernel save its variables, and a new one read them.
+
+The kernel writes into a folder in its scratch folder, which is all that it may write; the host moves the files into a folder
+of its own. The kernel forks for it between two cells (`guest/saved/snapshots.py`), and runs its next cell while the fork
+works.
 
 Code of a model may have written what is in a kernel's folder, and may change it at any moment. So the host never follows a
 link there, takes regular files alone that have one name, and reads nothing of them but the manifest, whose form it checks
@@ -11,6 +15,7 @@ The host also finds what has become since of the modules that variables are of, 
 when a session continues in a copy of it.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -19,19 +24,24 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.errors import KernelError, KernelSnapshotError
 from freeact_sub.kernels.files.layer import FICLONE, write_all
-from freeact_sub.kernels.guest.saved.imported import candidates, digest_of
-from freeact_sub.kernels.snapshot_reports import LostVariable, Variable
-from freeact_sub.kernels.snapshots.rights import KernelRights, more_than
+from freeact_sub.kernels.guest.saved.imported import DIGEST_BYTES, candidates, digest_of
+from freeact_sub.kernels.handover import own_cell
+from freeact_sub.kernels.rights import KernelRights, more_than
+from freeact_sub.kernels.snapshot_reports import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.wire.client import KernelClient
+from freeact_sub.system.closing import carry_out
+from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import opened_folder, put_file, read_file
 
 NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -117,13 +127,13 @@ class Modules(BaseModel):
 
 
 MANIFEST: Final = "manifest.json"
+RESULT: Final = "restored.json"
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
 MAX_RESULT_BYTES: Final = 32 * 2**20
 FILE_NAME: Final = re.compile(r"[0-9a-f]{32}")
 READ_ONLY: Final = 0o400
 """Forks and earlier moments of a session have second names of our files."""
 PART: Final = "new.part"
-DIGEST_BYTES: Final = 16
 
 Text = Annotated[str, Field(max_length=2000)]
 Digest = Annotated[str, Field(pattern=rf"^{FILE_NAME.pattern}$")]
@@ -368,14 +378,14 @@ def place(
     return parts, left_out
 
 
-def result(folder: Path, name: str) -> Result:
+def read_result(folder: Path) -> Result:
     """Read a kernel's report on a restore.
 
     Raises:
         KernelSnapshotError: It is not what a kernel writes.
     """
     with opened_folder(folder) as here:
-        return Result.model_validate_json(_content(here, name, MAX_RESULT_BYTES))
+        return Result.model_validate_json(_content(here, RESULT, MAX_RESULT_BYTES))
 
 
 def new_folder(scratch: Path, name: str) -> Path:
@@ -443,9 +453,6 @@ def _write_manifest(folder: int, stored: Stored) -> None:
     os.rename(new, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-MAX_BYTES = 32 * 2**20
-
-
 def move_workspace(store: Path, old: Path, new: Path) -> None:
     """Make the variables in a folder of ours those of a kernel that has worked in the copy, and not in the original.
 
@@ -458,7 +465,7 @@ def move_workspace(store: Path, old: Path, new: Path) -> None:
     """
     manifest = store / MANIFEST
     try:
-        stored = Stored.model_validate_json(read_file(manifest, MAX_BYTES))
+        stored = Stored.model_validate_json(read_file(manifest, MAX_MANIFEST_BYTES))
     except ValueError as error:
         raise KernelSnapshotError(f"the variables in {store} cannot be read") from error
     parts = [_moved(part, str(old), str(new)) for part in stored.parts]
@@ -485,3 +492,159 @@ def _moved(part: SavedPart, old: str, new: str) -> SavedPart:
         "imported": imported,
     }
     return part.model_copy(update={"rights": rights, "written": written.model_copy(update=changed)})
+
+
+MAX_BYTES: Final = 4 * 2**30
+SAVE_SECONDS: Final = 60.0
+"""After this time what is not saved yet is left out. Large arrays come last."""
+END_SECONDS: Final = 10.0
+"""Further seconds until the kernel's fork is killed without a snapshot, because code of a type hangs."""
+IN_KERNEL: Final = {"seconds": 0.2, "bytes": 8 * 2**20}
+"""The bounds where the kernel itself has to save, and stands still meanwhile."""
+BEGIN_SECONDS: Final = 20.0
+GIVE_UP_SECONDS: Final = 3.0
+RESTORE_SECONDS: Final = 300.0
+"""It imports what the variables are of."""
+ERROR_CHARS: Final = 1000
+
+_Value = TypeVar("_Value")
+
+
+class Snapshots:
+    """The snapshots of one kernel, one at a time."""
+
+    def __init__(self, client: KernelClient) -> None:
+        """Args: client: of the kernel, whose owner passes the replies on to `receive`."""
+        self._client = client
+        self._replies: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def receive(self, content: dict[str, Any]) -> None:
+        """Receives a reply of the kernel; one without a waiting caller is dropped."""
+        replies = self._replies.get(str(content.get("id")))
+        if replies is not None:
+            replies.put_nowait(content)
+
+    def lose(self, reason: str) -> None:
+        """Notes that the kernel has ended, or is being closed."""
+        for replies in self._replies.values():
+            replies.put_nowait({"state": "lost", "reason": reason})
+
+    async def save(self, scratch: Path, store: Store) -> SnapshotReport:
+        """See `BranchingKernel.snapshot`. Args: scratch: of the kernel."""
+        async with self._one_at_a_time, _folder_in(scratch) as folder:
+            known = await _in_thread(lambda _: known_files(store.folder))
+            begun = await self._saved(folder, known, store.max_bytes)
+            manifest, written = await _in_thread(lambda given_up: take(folder, store, given_up))
+        return SnapshotReport(
+            kept=manifest.kept,
+            lost=manifest.not_kept,
+            size_bytes=sum(manifest.files.values()),
+            written_bytes=written,
+            pause_seconds=float(begun.get("pause", 0.0)),
+            not_forked=str(begun.get("reason", "")),
+        )
+
+    async def restore(self, scratch: Path, store: Path, rights: KernelRights | None) -> RestoreReport:
+        """See `BranchingKernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
+        async with self._one_at_a_time, _folder_in(scratch) as folder:
+            parts, others = await _in_thread(lambda given_up: place(store, folder, rights, given_up))
+            try:
+                await own_cell(
+                    self._client, f"freeact.saved.files.restore({str(folder)!r}, get_ipython().user_ns)", RESTORE_SECONDS
+                )
+            except KernelError as error:
+                raise KernelSnapshotError(f"the variables could not be read: {error}") from error
+            result = await _in_thread(lambda _: read_result(folder))
+        types = {variable.name: variable.type for part in parts for variable in part.written.kept}
+        unread = [
+            LostVariable(name=name, type=types.get(name, ""), reason=reason, cell=None)
+            for name, reason in result.lost.items()
+        ]
+        return RestoreReport(
+            restored=tuple(Variable(name=name, line=line) for name, line in result.restored.items()),
+            lost=(*(lost for part in (*parts, *(part for part, _ in others)) for lost in part.written.not_kept), *unread),
+            left_out=tuple(
+                LeftOut(
+                    variables=kept,
+                    saved_in=part.rights.name,
+                    more=more,
+                    continue_in=part.rights.name if rights is None or more_than(rights, part.rights) else "mode auto",
+                )
+                for part, more in others
+                if (kept := part.written.kept)
+            ),
+        )
+
+    async def _saved(self, folder: Path, known: list[str], max_bytes: int) -> dict[str, Any]:
+        """Has the kernel write into a folder, and returns how that began."""
+        snapshot_id = uuid.uuid4().hex
+        replies = self._replies[snapshot_id] = asyncio.Queue()
+        request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": max_bytes, "here": IN_KERNEL}
+        try:
+            async with self._client.between_cells():
+                self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})
+                begun = await _next(replies, BEGIN_SECONDS, "begun")
+            ended = await _next(replies, SAVE_SECONDS + END_SECONDS, "ended")
+        except BaseException:
+            await carry_out(self._give_up(snapshot_id, replies))
+            raise
+        finally:
+            del self._replies[snapshot_id]
+        if ended.get("problem"):
+            raise KernelSnapshotError(f"the variables are not saved: {str(ended['problem'])[:ERROR_CHARS]}")
+        return begun
+
+    async def _give_up(self, snapshot_id: str, replies: asyncio.Queue[dict[str, Any]]) -> None:
+        """Has the kernel end what saves, and waits for it a little: a kernel that has ended has ended it, too."""
+        if self._client.lost_reason is not None:
+            return
+        self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "end"})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                while (await replies.get()).get("state") not in ("ended", "lost"):
+                    pass
+
+
+async def _next(replies: asyncio.Queue[dict[str, Any]], seconds: float, expected: str) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await replies.get()
+    except TimeoutError as error:
+        raise KernelSnapshotError(f"the variables are not saved: that took more than {seconds:g} s") from error
+    if reply.get("state") != expected:
+        raise KernelSnapshotError(f"the variables are not saved: the kernel has ended: {reply.get('reason')}")
+    return reply
+
+
+async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:
+    """Do work on files in a thread. A cancel stops the work and waits for it."""
+    given_up = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, given_up))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        given_up.set()
+        await carry_out(_ended(task))
+        raise
+    except OSError as error:
+        raise KernelSnapshotError(f"files of variables: {error}") from error
+    except ValidationError as error:
+        raise KernelSnapshotError(f"the kernel has written no snapshot: {error.errors()[0]['msg']}") from error
+
+
+async def _ended(task: "asyncio.Future[Any]") -> None:
+    await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def _folder_in(scratch: Path) -> AsyncIterator[Path]:
+    folder = await _in_thread(lambda _: new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
+    try:
+        yield folder
+    finally:
+        await carry_out(_removed(folder))
+
+
+async def _removed(folder: Path) -> None:
+    await asyncio.to_thread(remove, str(folder))
