@@ -269,7 +269,7 @@ def restore_one(
     for name in missing:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    problem = "" if manifest["format"] == FORMAT else "it was saved by another version of freeact-sub"
+    problem = "" if manifest["format"] == FORMAT else "it was saved by another version of this program"
     if manifest["python"] != sys.implementation.cache_tag:
         problem = f"it was saved by {manifest['python']}, and this kernel is {sys.implementation.cache_tag}"
     for group in manifest["groups"]:
