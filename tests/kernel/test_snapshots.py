@@ -391,3 +391,28 @@ async def test_a_plain_kernel_is_forked_to_save_as_well(tmp_path):
         await kernel.restore(tmp_path / "store")
         assert await text_of(kernel, "f() is x is y[0]") == "True\n"
     await provider.aclose()
+
+
+async def test_what_cannot_be_read_is_named_and_what_was_read_before_it_is_there(kernel, shared_provider, tmp_path):
+    code = """
+rows = [1]
+class Once:
+    def __init__(self): self.rows = rows
+    def __reduce__(self): return (eval, ("1 / 0",))
+once, after, other = Once(), [rows], 3
+"""
+    await text_of(kernel, code)
+    await kernel.snapshot(tmp_path / "store")
+    async with kernel_in(shared_provider, tmp_path / "work") as new:
+        back = await new.restore(tmp_path / "store")
+        assert {name: lost.reason for name, lost in lost_of(back).items()} == dict.fromkeys(
+            ("once", "after"), "division by zero"
+        )
+        assert "[1] 3" in await text_of(new, "print(rows, other)")
+    manifest = tmp_path / "store/manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"format":2', '"format":1'))
+    assert manifest.read_text() != text
+    async with kernel_in(shared_provider, tmp_path / "work") as new:
+        reasons = {lost.reason for lost in (await new.restore(tmp_path / "store")).lost}
+    assert reasons == {"it was saved by another version of this program"}
