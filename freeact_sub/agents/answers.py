@@ -29,7 +29,7 @@ from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.kernels import block_type
 from freeact_sub.models.arguments import Schemas, parse_python
-from freeact_sub.models.blocks import FencedBlock, Prose, calls_in, has_python, read_spans
+from freeact_sub.models.blocks import FencedBlock, Prose, has_python, holds_calls, read_spans
 from freeact_sub.models.code_actions import acts_by_blocks, profile_of, text_of
 from freeact_sub.modes import NoAnswer
 from freeact_sub.text import one_line
@@ -370,7 +370,7 @@ def problem_with(text: str, tools: Schemas, messages: Sequence[ModelMessage] = (
 
 def _is_call(text: str, tools: Schemas) -> bool:
     """Return whether a text is little more than a call of a tool."""
-    return any(calls_in(body, tools) and len(text.replace(raw, " ").split()) < CALL_WORDS for raw, body in _bodies(text))
+    return any(holds_calls(body, tools) and len(text.replace(raw, " ").split()) < CALL_WORDS for raw, body in _bodies(text))
 
 
 def _bodies(text: str) -> list[tuple[str, str]]:

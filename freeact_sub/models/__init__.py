@@ -3,9 +3,9 @@
 - `names`: providers, and what a person may have meant; keys and local servers that can be used at once.
 - `build`: the model that the settings name.
 - `code_actions`: the wrapper around every model, which says what a reply is. A model acts by tool calls or by blocks of
-  Python (`blocks`), which become tool calls. `arguments` repairs what weak models write; `mending` and `odd_streams` read
-  servers that keep to their protocol loosely.
-- `sending`: requests that outlive a busy provider, a broken connection and a stall; `observers` reports a request's progress
+  Python (`blocks`), which become tool calls. `arguments` repairs what weak models write.
+- `wire`: how the stream of each protocol is read, and ends; `repairs`: what odd servers need, a list of small repairs.
+- `sending`: when a request is sent, for a busy provider and after a failure; `observers` reports a request's progress
   and its cost if it is cut off; `failures` reads errors.
 
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.

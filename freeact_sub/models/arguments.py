@@ -56,8 +56,6 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 _DECODER: Final = json.JSONDecoder(strict=False)
 MAX_PACKINGS: Final = 3
 """How often arguments may be packed into a text, or be there."""
-MAX_BRACES: Final = 20
-"""How many closing braces are tried as the end of an object in Python's notation."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 
@@ -218,7 +216,7 @@ def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None
     """The object of arguments that a text begins with. None: it is not whole, or one with other arguments follows."""
     body = _object_in(text, schema) or ""
     names = schema.get("properties", {}).keys()
-    for source in (body, _BETWEEN.sub(lambda found: found[0] if found[0][0] == '"' else " ", body), _unescaped(body)):
+    for source in (body, _BETWEEN.sub(lambda found: found[0] if found[0][0] == '"' else " ", body)):
         try:
             value, end = _DECODER.raw_decode(source)
         except (ValueError, RecursionError):
@@ -227,10 +225,6 @@ def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None
             continue
         rest = source[end:]
         return None if _is_meant_as_object(rest.lstrip(" ,;\n"), schema) and not _is_repeated(rest, value) else value
-    for place in [place for place, letter in enumerate(body) if letter == "}"][:MAX_BRACES]:
-        literal = _literal_object(body[: place + 1])
-        if literal is not None and literal.keys() & names:
-            return literal if all(isinstance(name, str) for name in literal) else None
     return None
 
 
@@ -252,16 +246,6 @@ def _is_repeated(rest: str, value: dict[str, Any]) -> bool:
         return bool(_DECODER.raw_decode(rest.lstrip(" ,;\n"))[0] == value)
     except (ValueError, RecursionError):
         return False
-
-
-def _unescaped(body: str) -> str:
-    """The text, where its quotes are escaped although it does not stand in a string."""
-    if not body.startswith('{\\"'):
-        return ""
-    try:
-        return str(json.loads(f'"{body}"', strict=False))
-    except (ValueError, RecursionError):
-        return ""
 
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}

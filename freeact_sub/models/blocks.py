@@ -20,16 +20,10 @@ Such a call has an id that begins with `written-`: by that it is known again in 
 are run: the first one, and those that follow it with no block of another kind between them, for that is mostly what the
 model thinks that they put out. They are one cell; blocks of only tool calls are these calls.
 
-Tool calls that were written as text are read where the text is only calls (`calls_in`, `python_calls`). In a block of Python
-they are calls; anywhere else they are a sign that a model means to act.
-
-- JSON: `name` (or `function`, `tool`, `tool_name`) and `arguments` (or `parameters`, `args`, `input`, `kwargs`), or the
-  arguments beside the name, or `{"task": {...}}`; a list of such objects, or several one behind the other; also written as a
-  Python dictionary, with line ends inside strings, and with closing brackets missing at the end.
-- Python: calls, awaited, printed or assigned. Arguments are literals, or names that were given to literals before.
-- A cell's code in quotes that are wrong (`code="print("hi")"`) is read where it is Python.
-
-Each must name a tool that is offered. Arguments go through `arguments.repaired`.
+Blocks of Python that only call tools are these calls (`python_calls`): awaited, printed or assigned, with arguments that
+are literals, or names that were given to literals before. Arguments go through `arguments.repaired`. Anywhere else a call
+that was written as text is a sign that a model means to act (`holds_calls`): as Python, or as JSON that names a tool, one
+object or several, also with closing brackets missing at the end.
 """
 
 import ast
@@ -83,7 +77,7 @@ WRITTEN: Final = "written-"
 NAMESPACES: Final = frozenset({"functions", "tools", "default_api"})
 """Prefixes that some models write before a tool's name."""
 _NAME_KEYS: Final = ("name", "function", "tool", "tool_name")
-_ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "kwargs")
+_BETWEEN: Final = re.compile(r"[\s,;]*")
 _CLOSERS: Final = ("", "}", "}}", "]", "}]", "}}]")
 
 
@@ -412,86 +406,50 @@ def _before_calls(parts: Sequence[ModelResponsePart]) -> Iterator[ModelResponseP
             yield part
 
 
-def calls_in(body: str, tools: Schemas) -> list[WrittenCall]:
-    """The calls of a text that holds only calls; none if it holds anything else."""
-    if not tools:
-        return []
-    value = _loads(body)
-    if value is not None:
-        return calls_of(value, tools)
-    return _calls_in_lines(body, tools) or python_calls(body, tools)
+def holds_calls(body: str, tools: Schemas) -> bool:
+    """Whether a text is calls of tools, as JSON or Python, and nothing else."""
+    values = _values_in(body.strip())
+    if values:
+        return all(_is_call(item, tools) for value in values for item in (value if isinstance(value, list) else [value]))
+    return bool(python_calls(body, tools))
 
 
-def _calls_in_lines(body: str, tools: Schemas) -> list[WrittenCall]:
-    """The calls of several JSON objects in a row."""
-    decoder, calls, position = json.JSONDecoder(strict=False), list[WrittenCall](), 0
-    body = body.strip()
-    while position < len(body):
-        try:
-            value, position = decoder.raw_decode(body, position)
-        except (ValueError, RecursionError):
-            return []
-        found = calls_of(value, tools)
-        if not found:
-            return []
-        calls += found
-        while position < len(body) and body[position] in " \t\r\n,;":
-            position += 1
-    return calls
-
-
-def _loads(text: str) -> Any:
-    """Reads a JSON object or list, also in Python's notation or without its last brackets. None: the text is neither."""
-    text = text.strip()
+def _values_in(text: str) -> list[Any]:
+    """Return the JSON objects and lists that a text is, also in Python's notation or without their last brackets."""
     if not text.startswith(("{", "[")):
-        return None
+        return []
     for closer in _CLOSERS:
         try:
-            return json.loads(text + closer, strict=False)
+            return [json.loads(text + closer, strict=False)]
         except (ValueError, RecursionError):
             literal = parse_literal(text + closer)
         if isinstance(literal, dict | list):
-            return literal
-    return None
+            return [literal]
+    decoder, values, position = json.JSONDecoder(strict=False), list[Any](), 0
+    while position < len(text):
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return []
+        values.append(value)
+        position = _BETWEEN.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+    return values
 
 
-def calls_of(value: Any, tools: Schemas) -> list[WrittenCall]:
-    """The calls of a JSON value; none if a part of it is no call."""
-    items = value if isinstance(value, list) else [value]
-    calls = [_call_of(item, tools) for item in items]
-    return [call for call in calls if call] if all(calls) else []
-
-
-def _call_of(value: Any, tools: Schemas) -> WrittenCall | None:
+def _is_call(value: Any, tools: Schemas) -> bool:
     if not isinstance(value, dict):
-        return None
+        return False
     if isinstance(value.get("function"), dict):  # as OpenAI's protocol has it
         value = value["function"]
-    name_key = next((key for key in _NAME_KEYS if isinstance(value.get(key), str) and value[key] in tools), None)
-    if name_key is None:
-        only = next(iter(value)) if len(value) == 1 else None  # {"task": {"prompt": ...}}
-        return _make_call(only, value[only], tools) if isinstance(only, str) and only in tools else None
-    rest = {key: item for key, item in value.items() if key not in (name_key, "id", "type")}
-    key = next((key for key in _ARGUMENT_KEYS if key in rest), None)
-    return _make_call(value[name_key], rest if key is None else rest[key], tools)
-
-
-def _make_call(tool: str, args: Any, tools: Schemas) -> WrittenCall | None:
-    if args is None:
-        args = {}
-    args = repaired(args, tools[tool])
-    if isinstance(args, str):
-        args = _loads(args)
-    if not isinstance(args, dict) or not all(isinstance(name, str) for name in args):
-        return None
-    return WrittenCall(tool=tool, args=args)
+    names = [name for key in _NAME_KEYS if isinstance(name := value.get(key), str)]
+    return any(name in tools for name in [*names, *(value if len(value) == 1 else ())])  # {"task": {"prompt": ...}}
 
 
 def python_calls(source: str, tools: Schemas) -> list[WrittenCall]:
     """The calls of a program that only calls tools with literals; none for other programs."""
     tree = parse_python(source.strip())
     if tree is None:
-        return _misquoted_cell(source.strip(), tools)
+        return []
     known: dict[str, Any] = {}
     calls: list[WrittenCall] = []
     for statement in tree.body:
@@ -534,7 +492,10 @@ def _python_call(node: ast.expr, known: dict[str, Any], tools: Schemas) -> Writt
         return None
     given = [*zip(order, node.args, strict=False), *((str(keyword.arg), keyword.value) for keyword in node.keywords)]
     args = {parameter: _literal(value, known) for parameter, value in given}
-    return None if None in args.values() else _make_call(name, args, tools)
+    if None in args.values():
+        return None
+    args = repaired(args, schema)
+    return WrittenCall(tool=name, args=args) if isinstance(args, dict) else None
 
 
 def _name_of(function: ast.expr) -> str:
@@ -552,15 +513,6 @@ def _literal(node: ast.expr, known: dict[str, Any]) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
-
-
-def _misquoted_cell(source: str, tools: Schemas) -> list[WrittenCall]:
-    """`NAME(code="print("hi")")`: quotes inside quotes, where what stands between the outer ones is Python."""
-    match = re.fullmatch(r"(\w+)\(\s*(?:(\w+)\s*=\s*)?(\"\"\"|'''|\"|')(.*)\3\s*\)", source, re.DOTALL)
-    if match is None or match[1] not in tools or main_text(tools[match[1]]) != "code" or match[2] not in (None, "code"):
-        return []
-    code = repaired_code(match[4])
-    return [WrittenCall(tool=match[1], args={"code": code})] if parse_python(code) is not None else []
 
 
 def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:

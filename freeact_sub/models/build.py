@@ -125,7 +125,7 @@ def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None
 
 
 def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *, stands_in: bool, is_last: bool) -> "Model":
-    """A model as agents use it: see `code_actions` and `sending`.
+    """Wraps a model as agents use it (`code_actions`).
 
     Args:
         wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
@@ -135,7 +135,6 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         is_last: The model has no fallback.
     """
     from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
-    from freeact_sub.models.sending import Sender  # noqa: PLC0415
 
     if isinstance(wanted, str | None):
         full = wanted or ""
@@ -144,13 +143,14 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
     model = build_model(config) if isinstance(wanted, str | None) else wanted
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
-    sender = Sender(
+    return CodeActionsModel(
         model,
         lane=traffic.lane(model, stands_in=stands_in),
         patience_seconds=config.rate_limit_seconds if is_last else 0,
         stall_seconds=config.stall_seconds,
+        code_actions=config.code_actions,
+        profile=profile,
     )
-    return CodeActionsModel(sender, config.code_actions, profile)
 
 
 def make_traffic(config: Config) -> "Traffic":

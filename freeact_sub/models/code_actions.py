@@ -1,8 +1,12 @@
 """`CodeActionsModel`: a model that acts by code, by tool calls or by blocks. The agent's loop sees tool calls only.
 
-It is the only wrapper around a pydantic-ai model. How a request is sent is the matter of its `Sender`; what a reply is
-stands here. A reply that is well-formed passes as it is, event by event. At the first piece that is not, or may not be, the
-repairs of `odd_streams` begin, with all that came before. Only arguments that cannot be right are put right (`arguments`).
+It is the only wrapper around a pydantic-ai model, and its `CodeActionsStream` the only class between a provider's stream and
+the loop. A reply that is well-formed passes as it is, event by event. At the first piece that is not, or may not be, the
+repairs of `repairs` begin, with all that came before. Only arguments that cannot be right are put right (`arguments`).
+
+Replies break off: the connection breaks in their middle, they have no end (`wire`), or nothing comes for `stall_seconds`
+(`Silence`). Nothing of a reply is acted on before its end, so the request is made again. What was shown of a broken reply
+stays shown; only the last one counts. When a request is sent is the matter of `sending`.
 
 How a model acts is decided once for the model and never by what a reply says: `auto` is `block` with the small profile and
 where a server refuses tools, else `tool`. In block mode a step is a fenced block, which becomes a call here (`blocks`).
@@ -19,13 +23,13 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -40,21 +44,30 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.models.arguments import Schemas, repaired
 from freeact_sub.models.blocks import HeldBlocks, as_text, parts_from_text, without_text_after_calls, without_tools
-from freeact_sub.models.borrowed_stream import UnhurriedModel, closed_after, copy_end, keep
-from freeact_sub.models.failures import refuses_tools
-from freeact_sub.models.sending import Sender, SentStream
+from freeact_sub.models.borrowed_stream import (
+    ADDED,
+    UnhurriedModel,
+    closed_after,
+    copy_end,
+    http_client_of,
+    keep,
+    without_tags,
+)
+from freeact_sub.models.failures import has_nothing, refuses_tools
+from freeact_sub.models.observers import Attempt, Meter, current_bill, models_in
+from freeact_sub.models.sending import Admission, Lane, Silence, raise_overflow, sent_settings
 from freeact_sub.modes import CodeActions, Profile
-from freeact_sub.text import whole_value
+from freeact_sub.text import whole_text, whole_value
 
 if TYPE_CHECKING:
-    from freeact_sub.models.odd_streams import OddReply
+    from freeact_sub.models.repairs import OddReply
 
 USUAL_TAGS: Final = (("<think>", "</think>"),)
 """The tags of thoughts that any model may write."""
@@ -80,10 +93,28 @@ class _Prepared:
 class CodeActionsModel(UnhurriedModel):
     """Makes tool calls of what a model writes."""
 
-    def __init__(self, sender: Sender, code_actions: CodeActions, profile: Profile | None = "full") -> None:
-        """Args: code_actions, profile: see `Config`; a profile of None: the server is asked for the model's context."""
-        super().__init__(sender.model)
-        self._sender = sender
+    def __init__(
+        self,
+        model: Model,
+        *,
+        lane: Lane,
+        patience_seconds: float,
+        stall_seconds: float,
+        code_actions: CodeActions,
+        profile: Profile | None = "full",
+    ) -> None:
+        """Wrap a model.
+
+        Args:
+            model: The model.
+            lane: That of its provider.
+            patience_seconds: For how long a request may pause.
+            stall_seconds: See `Config`.
+            code_actions: See `Config`.
+            profile: See `Config`. None: the server is asked for the model's context.
+        """
+        super().__init__(model)
+        self.lane, self.patience_seconds, self.stall_seconds = lane, patience_seconds, stall_seconds
         self.prompt_profile = profile
         """Chosen with the first request, where it was None."""
         self.context_tokens: int | None = None
@@ -105,9 +136,9 @@ class CodeActionsModel(UnhurriedModel):
 
     def acting_by(self, code_actions: CodeActions) -> "CodeActionsModel":
         """The same model with another way to act."""
-        model = CodeActionsModel(self._sender, code_actions, self.prompt_profile)
-        model.context_tokens, model._asked_server = self.context_tokens, self._asked_server
-        return model
+        other = copy.copy(self)
+        other.code_actions = code_actions
+        return other
 
     async def request(
         self,
@@ -115,22 +146,39 @@ class CodeActionsModel(UnhurriedModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """See pydantic-ai."""
         await self._choose_profile()
-        prepared = self._prepare(messages, model_request_parameters)
-        try:
-            response = await self._sender.request(prepared.messages, model_settings, prepared.parameters)
-        except ModelHTTPError as error:
-            if not self._goes_on_in_blocks(prepared, error):
-                raise
+        while True:
             prepared = self._prepare(messages, model_request_parameters)
-            response = await self._sender.request(prepared.messages, model_settings, prepared.parameters)
+            try:
+                response = await self._answer(prepared, sent_settings(model_settings, self.wrapped))
+                break
+            except ModelHTTPError as error:
+                if not self._goes_on_in_blocks(prepared, error):
+                    raise
         begun: list[ModelResponsePart] = []
         if not all(is_well_formed(PartStartEvent(index=n, part=part), begun) for n, part in enumerate(response.parts)):
-            from freeact_sub.models.odd_streams import in_order  # noqa: PLC0415  # most answers need none
+            from freeact_sub.models.repairs import in_order  # noqa: PLC0415  # most answers need none
 
             response = in_order(response)
         return _with_parts(response, _read(response, prepared))
+
+    async def _answer(self, prepared: _Prepared, settings: ModelSettings | None) -> ModelResponse:
+        """Send a request that is not streamed until it is answered."""
+        meter, bill = Meter(self.model_name), current_bill()
+        admission = Admission(self.lane, meter, self.patience_seconds)
+        while True:
+            attempt = Attempt(model=self.wrapped, messages=prepared.messages, parameters=prepared.parameters)
+            async with admission.granted():
+                bill.sent(attempt)
+                try:
+                    attempt.response = await self.wrapped.request(prepared.messages, settings, prepared.parameters)
+                except Exception as error:  # noqa: BLE001  # border: of clients; what is not mended is raised
+                    bill.failed(error)
+                    raise_overflow(error)
+                    admission.failed(error)
+                    continue
+                admission.answered()
+                return attempt.response
 
     @asynccontextmanager
     async def request_stream(
@@ -140,24 +188,24 @@ class CodeActionsModel(UnhurriedModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:
-        """See pydantic-ai."""
         await self._choose_profile()
-        async with AsyncExitStack() as stack:
-
-            async def begun(prepared: _Prepared) -> SentStream:
-                sent = SentStream(self._sender, stack, prepared.messages, model_settings, prepared.parameters, run_context)
-                await sent.begin()
-                return sent
-
-            prepared = self._prepare(messages, model_request_parameters)
-            try:
-                sent = await begun(prepared)
-            except ModelHTTPError as error:
-                if not self._goes_on_in_blocks(prepared, error):
-                    raise
+        async with AsyncExitStack() as connection:
+            while True:
                 prepared = self._prepare(messages, model_request_parameters)
-                sent = await begun(prepared)
-            answer = CodeActionsStream(model_request_parameters=model_request_parameters, sent=sent, prepared=prepared)
+                answer = CodeActionsStream(
+                    model_request_parameters=model_request_parameters,
+                    acting=self,
+                    connection=connection,
+                    prepared=prepared,
+                    settings=model_settings,
+                    run_context=run_context,
+                )
+                try:
+                    await answer.begin()
+                    break
+                except ModelHTTPError as error:
+                    if not self._goes_on_in_blocks(prepared, error):
+                        raise
             try:
                 yield answer
             finally:  # one that a cancelled reader has left would keep its timers until it is collected
@@ -196,22 +244,38 @@ class CodeActionsModel(UnhurriedModel):
 
 @dataclass(kw_only=True)
 class CodeActionsStream(StreamedResponse):
-    """Streams a reply: as it is where it is well-formed, else repaired. Its blocks become calls once it has ended."""
+    """One request whose answer is streamed, and sent until an answer has come whole.
 
-    sent: SentStream
+    A reply passes as it is where it is well-formed, else repaired. Its blocks become calls once it has ended.
+    """
+
+    acting: CodeActionsModel
+    connection: AsyncExitStack
+    """Holds what the answer comes by; whoever closes it ends the request."""
     prepared: _Prepared
-    _parts: list[ModelResponsePart] | None = field(default=None, init=False)
-    """The final parts of the reply. None: it has not ended."""
-    _following: int = field(default=0, init=False)
-    """Index of the next new part."""
+    settings: ModelSettings | None
+    run_context: RunContext[Any] | None
 
     def __post_init__(self) -> None:
-        self._begin()
+        self._meter, self._bill = Meter(self.acting.model_name), current_bill()
+        self._admission = Admission(self.acting.lane, self._meter, self.acting.patience_seconds)
+        self._first_event_seconds = (self.settings or {}).get("first_event_timeout")
+        self._parts: list[ModelResponsePart] | None = None
+        """The final parts of the reply. None: it has not ended."""
+        self._following = 0
+        """Index of the next new part."""
 
-    def _begin(self) -> None:
-        """Begin to read a reply. The parts of one that broke off stay where they are, in front of it."""
-        self._stream = self.sent.stream
-        self._tags = USUAL_TAGS if self.sent.tags is None else (self.sent.tags, *USUAL_TAGS)
+    async def begin(self) -> None:
+        """Send the request until an answer begins. The parts of one that broke off stay where they are, in front of it."""
+        while True:
+            try:
+                self._stream = await self._send()
+                break
+            except Exception as error:  # noqa: BLE001  # border: as above
+                await self._failed(error)
+        self._attempt.stream = self._stream
+        tags, self._drops_blanks = without_tags(self._stream)
+        self._tags = USUAL_TAGS if tags is None else (tags, *USUAL_TAGS)
         self._first_index = self._following
         self._seen: list[ModelResponseStreamEvent] = []
         """All events so far, for repairs that begin in the middle of the reply. Empty: they have begun."""
@@ -221,18 +285,68 @@ class CodeActionsStream(StreamedResponse):
         """Repairs the reply. None: it is well-formed so far."""
         self._held = HeldBlocks() if self.prepared.blocks else None
 
+    async def _send(self) -> StreamedResponse:
+        model, messages, parameters = self.acting.wrapped, self.prepared.messages, self.prepared.parameters
+        if any(map(http_client_of, models_in(model))):
+            from freeact_sub.models.wire import read_streams  # noqa: PLC0415  # for HTTP clients that we know
+
+            read_streams(model)
+        await self.connection.enter_async_context(self._admission.granted())
+        self._attempt = Attempt(model=model, messages=messages, parameters=parameters)
+        self._silence = Silence(
+            model.model_name, first_event_seconds=self._first_event_seconds, stall_seconds=self.acting.stall_seconds
+        )
+        self._bill.sent(self._attempt)
+        began, settings = datetime.now(UTC), sent_settings(self.settings, model)
+        with self._silence.before_answer():
+            try:
+                stream = model.request_stream(messages, settings, parameters, self.run_context)
+                return await self.connection.enter_async_context(stream)
+            except UnexpectedModelBehavior as error:
+                if not has_nothing(error):
+                    raise
+        nothing = ModelResponse(
+            parts=[],
+            model_name=model.model_name,
+            timestamp=began,
+            provider_name=model.system,
+            provider_url=model.base_url,
+            finish_reason="stop",
+        )
+        empty = CompletedStreamedResponse(nothing, model_request_parameters=parameters)
+        empty.finish_reason = "stop"
+        return empty
+
+    async def _failed(self, error: Exception) -> None:
+        """Return if the request is to be made again."""
+        self._bill.failed(error)
+        if self.cancelled:
+            raise error
+        await self.connection.aclose()
+        raise_overflow(error)
+        self._admission.failed(error)
+
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
-            async with closed_after(self.sent.events()) as events:
-                async for event in events:
-                    if self.sent.stream is not self._stream:
-                        self._begin()
-                    for passed in self._passed(event):
-                        yield keep(self, self._placed(passed))
+            while True:
+                try:
+                    async with closed_after(self._silence.watched(self._stream)) as events:
+                        async for event in events:
+                            if isinstance(event, ADDED):
+                                continue
+                            self._meter.piece()
+                            for passed in self._passed(event):
+                                is_piece = isinstance(passed, PartDeltaEvent) and not self._first_index
+                                yield keep(self, passed if is_piece else self._placed(passed))
+                    break
+                except ModelAPIError as error:
+                    await self._failed(error)
+                    self._meter.again()
+                    await self.begin()
         finally:
-            copy_end(self, self.sent.stream)
-        if self.sent.stream is not self._stream:  # the newest one had no events
-            self._begin()
+            copy_end(self, self._stream)
+        self._attempt.response = self._stream.get()
+        self._admission.answered()
         rest = [] if self._odd is None else self._odd.rest()
         response = self._whole()
         self._parts = _read(response, self.prepared)
@@ -245,7 +359,7 @@ class CodeActionsStream(StreamedResponse):
     def _passed(self, event: ModelResponseStreamEvent) -> Sequence[ModelResponseStreamEvent]:
         """Return the events that one of the model's stream becomes."""
         passed: Sequence[ModelResponseStreamEvent] = (event,)
-        if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self.sent.drops_blanks):
+        if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self._drops_blanks):
             self._seen.append(event)
         else:
             passed = self._repairs().passed(event)
@@ -253,9 +367,9 @@ class CodeActionsStream(StreamedResponse):
 
     def _repairs(self) -> "OddReply":
         if self._odd is None:
-            from freeact_sub.models.odd_streams import OddReply  # noqa: PLC0415  # most replies need none
+            from freeact_sub.models.repairs import OddReply  # noqa: PLC0415  # most replies need none
 
-            self._odd = OddReply(self._seen, self._tags, drops_blanks=self.sent.drops_blanks)
+            self._odd = OddReply(self._seen, self._tags, drops_blanks=self._drops_blanks)
             self._seen = []
         return self._odd
 
@@ -268,46 +382,38 @@ class CodeActionsStream(StreamedResponse):
         return event
 
     def _whole(self) -> ModelResponse:
-        response = self.sent.stream.get()
+        response = self._stream.get()
         return response if self._odd is None else self._odd.whole(response)
 
     def get(self) -> ModelResponse:
-        """See pydantic-ai."""
         response = self._whole()
         return response if self._parts is None else _with_parts(response, self._parts)
 
     async def close_stream(self) -> None:
-        """See pydantic-ai."""
-        await self.sent.cancel()
+        await self._stream.cancel()
 
     def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
-        """See pydantic-ai."""
-        return self.sent.stream.get_stream_cancel_errors()
+        return self._stream.get_stream_cancel_errors()
 
     @property
     def usage(self) -> RequestUsage:
-        """See pydantic-ai."""
-        return self.sent.stream.usage
+        return self._stream.usage
 
     @property
     def model_name(self) -> str:
-        """See pydantic-ai."""
-        return self.sent.stream.model_name
+        return self._stream.model_name
 
     @property
     def provider_name(self) -> str | None:
-        """See pydantic-ai."""
-        return self.sent.stream.provider_name
+        return self._stream.provider_name
 
     @property
     def provider_url(self) -> str | None:
-        """See pydantic-ai."""
-        return self.sent.stream.provider_url
+        return self._stream.provider_url
 
     @property
     def timestamp(self) -> datetime:
-        """See pydantic-ai."""
-        return self.sent.stream.timestamp
+        return self._stream.timestamp
 
 
 def is_well_formed(
@@ -361,7 +467,9 @@ def _begins_well(
 
 def _is_whole(value: Any) -> bool:
     """Whether a value has no half of a character."""
-    return bool(whole_value(value) == value)
+    return (
+        value.isascii() or bool(whole_text(value) == value) if isinstance(value, str) else bool(whole_value(value) == value)
+    )
 
 
 def _read(response: ModelResponse, prepared: _Prepared) -> list[ModelResponsePart]:

@@ -1,8 +1,5 @@
-"""How a request is sent, again and again where that helps: places, pauses, patience, silence.
+"""When a request is sent, and sent again: places, pauses, patience, silence.
 
-- `Sender` sends the requests to one model. Replies break off: the connection breaks in their middle, they have no end
-  (`mending`), or nothing comes for `stall_seconds` (`Silence`). Nothing of a reply is acted on before its end, so the
-  request is made again. What was shown of a broken reply stays shown; only the last one counts.
 - `Traffic` bounds the requests in flight of one root, its children and their asks, and pauses them for busy providers.
 - The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has
   (`failures`), and whether it says so at once or in its stream. Who makes the request may shorten the conversation
@@ -33,23 +30,19 @@ import copy
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import anyio
-from pydantic_ai import RunContext
 from pydantic_ai.concurrency import ConcurrencyLimiter
-from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelRequestTimeout, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponseStreamEvent
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelRequestTimeout
+from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
-from freeact_sub.models.borrowed_stream import ADDED, closed_after, http_client_of, without_tags
-from freeact_sub.models.failures import busy, context_of, has_nothing, is_overflow, passes, reason_of, words_of
-from freeact_sub.models.observers import Attempt, Meter, current_bill, models_in
+from freeact_sub.models.failures import busy, context_of, is_overflow, passes, reason_of, words_of
+from freeact_sub.models.observers import Meter, models_in
 from freeact_sub.system.process import chance
 
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -73,130 +66,7 @@ CACHE_KEPT_SECONDS: Final = 240.0
 _Event = TypeVar("_Event")
 
 
-class Sender:
-    """Sends the requests to one model, so that they outlive a busy provider, a failed server and a reply that breaks off."""
-
-    def __init__(self, model: Model, *, lane: "Lane", patience_seconds: float, stall_seconds: float) -> None:
-        """Args: lane: of its provider. patience_seconds: for how long a request may pause. stall_seconds: see `Config`."""
-        self.model, self.lane = model, lane
-        self.patience_seconds, self.stall_seconds = patience_seconds, stall_seconds
-
-    async def request(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
-    ) -> ModelResponse:
-        """Return the answer to a request that is not streamed."""
-        meter = Meter(self.model.model_name)
-        bill, admission = current_bill(), Admission(self.lane, meter, self.patience_seconds)
-        settings = _sent(settings, self.model)
-        while True:
-            attempt = Attempt(model=self.model, messages=messages, parameters=parameters)
-            async with admission.granted():
-                bill.sent(attempt)
-                try:
-                    attempt.response = await self.model.request(messages, settings, parameters)
-                except Exception as error:  # noqa: BLE001  # border: of clients; what is not mended is raised
-                    bill.failed(error)
-                    _raise_overflow(error)
-                    admission.failed(error)
-                    continue
-                admission.answered()
-                return attempt.response
-
-
-class SentStream:
-    """One request whose answer is streamed. It is sent until an answer has come whole."""
-
-    def __init__(
-        self,
-        sender: Sender,
-        stack: AsyncExitStack,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None,
-    ) -> None:
-        """Args: stack: holds the connection that the answer comes by; whoever closes it ends the request."""
-        self._sender = sender
-        self._stack = stack
-        self._sent = messages, _sent(settings, sender.model), parameters, run_context
-        self._first_event_seconds = (settings or {}).get("first_event_timeout")
-        self._meter = Meter(sender.model.model_name)
-        self._bill, self._admission = current_bill(), Admission(sender.lane, self._meter, sender.patience_seconds)
-        self._is_cancelled = False
-        self.stream: StreamedResponse
-        """The answer, of the newest attempt. Thoughts in tags are text in it, and so are blanks before a text."""
-        self.tags: tuple[str, str] | None
-        """The tags of thoughts that the stream would have looked for."""
-        self.drops_blanks: bool
-        """Whether the stream would have left out the blanks."""
-
-    async def begin(self) -> None:
-        """Send the request until an answer begins."""
-        while True:
-            try:
-                return await self._send()
-            except Exception as error:  # noqa: BLE001  # border: as above
-                self._bill.failed(error)
-                await self._stack.aclose()
-                _raise_overflow(error)
-                self._admission.failed(error)
-
-    async def _send(self) -> None:
-        model = self._sender.model
-        messages, settings, parameters, run_context = self._sent
-        if any(map(http_client_of, models_in(model))):
-            from freeact_sub.models.mending import mend_streams  # noqa: PLC0415  # for HTTP clients that we know
-
-            mend_streams(model)
-        await self._stack.enter_async_context(self._admission.granted())
-        self._attempt = Attempt(model=model, messages=messages, parameters=parameters)
-        self._silence = Silence(
-            model.model_name, first_event_seconds=self._first_event_seconds, stall_seconds=self._sender.stall_seconds
-        )
-        self._bill.sent(self._attempt)
-        with self._silence.before_answer():
-            try:
-                stream = model.request_stream(messages, settings, parameters, run_context)
-                self.stream = await self._stack.enter_async_context(stream)
-            except UnexpectedModelBehavior as error:
-                if not has_nothing(error):
-                    raise
-                from freeact_sub.models.odd_streams import EmptyStream  # noqa: PLC0415  # most answers have something
-
-                self.stream = EmptyStream(model_request_parameters=parameters, model=model, began=datetime.now(UTC))
-        self._attempt.stream = self.stream
-        self.tags, self.drops_blanks = without_tags(self.stream)
-
-    async def events(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        """Yield the events of the answer. If it breaks off they begin anew, and `stream` is another one."""
-        while True:
-            try:
-                async with closed_after(self._silence.watched(self.stream)) as events:
-                    async for event in events:
-                        if not isinstance(event, ADDED):
-                            self._meter.piece()
-                            yield event
-            except ModelAPIError as error:
-                self._bill.failed(error)
-                if self._is_cancelled:
-                    raise
-                _raise_overflow(error)
-                self._admission.failed(error)
-                await self._stack.aclose()
-                self._meter.again()
-                await self.begin()
-            else:
-                self._attempt.response = self.stream.get()
-                self._admission.answered()
-                return
-
-    async def cancel(self) -> None:
-        """End the answer. It is not asked for again."""
-        self._is_cancelled = True
-        await self.stream.cancel()
-
-
-def _sent(settings: ModelSettings | None, model: Model) -> ModelSettings | None:
+def sent_settings(settings: ModelSettings | None, model: Model) -> ModelSettings | None:
     """The settings without retries of the client, as requests are repeated here, and with the cache for prompts.
 
     Each turn repeats the whole conversation. Anthropic and Bedrock read it from a cache only if the request asks for that;
@@ -534,7 +404,7 @@ class Prefixes:
         return FirstRequest(entry=entry, leads=True)
 
 
-def _raise_overflow(error: Exception) -> None:
+def raise_overflow(error: Exception) -> None:
     """Raises: ContextOverflowError: The server refuses the request because it is too long."""
     if isinstance(error, ModelAPIError) and is_overflow(error):
         raise ContextOverflowError(context_tokens=context_of(error), said=words_of(error.body)) from error

@@ -88,7 +88,6 @@ LOOSE = {
         MESSAGES,
         event("message_start", message={**MESSAGE, "usage": {"input_tokens": 5, "output_tokens": 1}}) + BLOCK + TEXT + STOP,
     ),
-    "no start": (MESSAGES, BLOCK + TEXT + STOP),
     "pieces of new kinds": (
         MESSAGES,
         event("message_start", message=MESSAGE)
@@ -110,16 +109,18 @@ LOOSE = {
     ),
     "the kind in the name alone": (
         MESSAGES,
-        b"event: content_block_delta\n" + data({"index": 0, "delta": {"type": "text_delta", "text": "It is 42."}}) + STOP,
+        event("message_start", message=START)
+        + b"event: content_block_delta\n"
+        + data({"index": 0, "delta": {"type": "text_delta", "text": "It is 42."}})
+        + STOP,
     ),
-    "no message stop": (MESSAGES, BLOCK + TEXT + event("message_delta", delta={"stop_reason": "end_turn"})),
-    "a response without fields": (
+    "no message stop": (
+        MESSAGES,
+        event("message_start", message=START) + BLOCK + TEXT + event("message_delta", delta={"stop_reason": "end_turn"}),
+    ),
+    "a response without numbers and places": (
         RESPONSES,
-        event("response.created")
-        + event("response.output_item.added", item={"type": "message"})
-        + event("response.output_text.delta", delta=None)
-        + event("response.output_text.delta", delta="It is 42.")
-        + event("response.completed", response={}),
+        event("response.output_text.delta", delta="It is 42.") + event("response.completed", response=RESPONSE),
     ),
     "a response in lines": (
         RESPONSES,

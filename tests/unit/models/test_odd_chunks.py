@@ -115,14 +115,8 @@ async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
         data('"text"'),
         data({}),
         data({**HEAD, "choices": None}),
-        data({**HEAD, "choices": [None]}),
-        data({**HEAD, "choices": {}}),
         data({**HEAD, "choices": [{"index": 0}]}),
         chunk(None),
-        chunk([]),
-        chunk("text"),
-        chunk({"tool_calls": [None]}),
-        chunk({"tool_calls": 1}),
         b"event: message\n" + data("null"),
         b": ping\n\n",
     ],
@@ -169,12 +163,6 @@ async def test_a_completion_that_is_a_chunk_is_read_unless_it_repeats_the_chunks
         assert (result.status, result.output) == ("completed", "It is 42.")
 
 
-async def test_lines_of_json_are_chunks(tmp_path):
-    body = b"".join(piece.removeprefix(b"data: ") for piece in ANSWER[:3])
-    result, _, _ = await result_of(tmp_path, body, kind="application/x-ndjson")
-    assert (result.status, result.output) == ("completed", "It is 42.")
-
-
 async def test_a_compressed_body_is_read(tmp_path):
     body = gzip.compress(codecs.BOM_UTF8 + b"".join(ANSWER))
     result, _, _ = await result_of(tmp_path, body, headers="Content-Encoding: gzip\r\n", piece_bytes=9)
@@ -218,9 +206,7 @@ WITH_CODE = {
     "pieces",
     [
         *([chunk(WITH_CODE, "tool_calls"), data({**HEAD, "choices": [], "usage": usage})] for usage in USAGES),
-        [data({**HEAD, "created": 10**30, "choices": [{"index": 0, "delta": WITH_CODE, "finish_reason": "stop"}]})],
         [chunk(WITH_CODE)[:-1], chunk({}, "tool_calls")[:-1]],
-        [chunk({"function_call": WITH_CODE["tool_calls"][0]["function"]}), chunk({}, "function_call")],
         [call('{"code": ', "execute_ipython_cell"), call('"print(42)"}'), chunk(WITH_CODE, "tool_calls")],
     ],
 )
@@ -232,7 +218,6 @@ async def test_a_call_is_made_once_whatever_stands_around_it(pieces, tmp_path):
 @pytest.mark.parametrize(
     ("piece", "text"),
     [
-        (chunk({"content": {"text": "words"}}), "words"),
         (chunk({"content": 42}), "42"),
         (chunk({"content": "caf?"}).replace(b"?", b"\xe9"), "caf\ufffd"),
     ],
@@ -261,8 +246,7 @@ COUNTS = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
     "end",
     [
         data({**HEAD, "choices": [], "usage": COUNTS}),
-        chunk({"finish_reason": "stop"}),
-        data({**HEAD, "created": 10**400, "choices": [], "usage": {**COUNTS, "cost": 10**400}}),
+        data({**HEAD, "choices": [], "usage": {**COUNTS, "cost": 10**400}}),
     ],
 )
 async def test_an_answer_ends_with_its_usage_too(end, tmp_path):

@@ -39,8 +39,7 @@ from freeact_sub import Config
 from freeact_sub.models import make_traffic
 from freeact_sub.models.borrowed_stream import ADDED
 from freeact_sub.models.code_actions import USUAL_TAGS, CodeActionsModel
-from freeact_sub.models.odd_streams import OddReply, in_order
-from freeact_sub.models.sending import Sender
+from freeact_sub.models.repairs import OddReply, in_order
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
@@ -77,12 +76,10 @@ def piece(arguments: Any, *, index: int = 0, call_id: str | None = None, name: s
 async def answer_of(model: Model) -> ModelResponse:
     """The answer, after a look whether its events tell of the same calls."""
     lane = make_traffic(Config()).lane(model, stands_in=False)
-    sender = Sender(model, lane=lane, patience_seconds=0, stall_seconds=60)
+    acting = CodeActionsModel(model, lane=lane, patience_seconds=0, stall_seconds=60, code_actions="tool")
     told: dict[int, list[Any]] = {}
     spoken: dict[int, str] = {}
-    async with CodeActionsModel(sender, "tool").request_stream(
-        [ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()
-    ) as stream:
+    async with acting.request_stream([ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(index=index, part=ToolCallPart() as part):
@@ -147,9 +144,8 @@ WITHOUT_ID = [(None, *call[1:]) for call in TWO]
             [TWO[0], WITHOUT_ID[1]],
         ),
         # the arguments are an object, or none
-        ([piece({"x": 1}, call_id="a", name="f")], [("a", "f", {"x": 1})]),
-        ([piece({"x": 1}, name="f"), piece({"x": 2}, name="f")], [(None, "f", {"x": 1}), (None, "f", {"x": 2})]),
-        ([piece({"x": "a\ud83d"}, call_id="a", name="f")], [("a", "f", {"x": "a\\ud83d"})]),
+        ([piece({"x": 1}, call_id="a", name="f")], TWO[:1]),
+        ([piece({"x": 1}, name="f"), piece({"x": 2}, name="f")], WITHOUT_ID),
         ([piece(None, call_id="a", name="f"), piece(None, call_id="b", name="g")], [("a", "f", None), ("b", "g", None)]),
     ],
 )
@@ -283,7 +279,7 @@ async def test_repairs_that_begin_in_the_middle_of_a_reply_are_those_of_a_reply_
             yield streams[-1]
 
     model = RandomModel(lambda *_: ModelResponse(parts=[]))
-    acting = CodeActionsModel(Sender(model, lane=lane, patience_seconds=0, stall_seconds=60), "tool")
+    acting = CodeActionsModel(model, lane=lane, patience_seconds=0, stall_seconds=60, code_actions="tool")
     for number in range(examples(20_000)):
         async with acting.request_stream([], None, ModelRequestParameters()) as stream:
             told = [replace(event, **PLAIN) if isinstance(event, PartStartEvent) else event async for event in stream]

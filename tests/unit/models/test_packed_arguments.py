@@ -72,8 +72,6 @@ NEARLY = [
     f"```json\n{TEXT}\n```\nand that is all",
     f"Arguments: {TEXT}",
     f"json\n{TEXT}",
-    TEXT.replace('"', '\\"'),
-    "{'code': 'print(6 * 7)'}}",
     """{"code": \"\"\"print(6 * 7)\"\"\"}""",
     '{"code": "print(6 * 7)", \\n"description": "x"}',
     '{\\n\\t"code": "print(6 * 7)"\\n}',
@@ -84,6 +82,8 @@ NEARLY = [
     json.dumps({"code": '{"code": "print(6 * 7)", \\n"description": "x"}'}),
 ]
 REFUSED = [
+    TEXT.replace('"', '\\"'),
+    "{'code': 'print(6 * 7)'}}",
     TEXT[:-2],
     TEXT[:-9],
     json.dumps(TEXT)[:-9],

@@ -17,7 +17,6 @@ from support.wire import CHAT, PROTOCOLS, answered, chunk, client_of
 from freeact_sub import Config
 from freeact_sub.models import make_traffic
 from freeact_sub.models.code_actions import CodeActionsModel
-from freeact_sub.models.sending import Sender
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
@@ -49,9 +48,9 @@ def model_of(name, *pieces):
 async def read(model):
     """The thoughts and the text of an answer, after a look whether its events tell the same."""
     lane = make_traffic(Config()).lane(model)
-    sender = Sender(model, lane=lane, patience_seconds=0, stall_seconds=60)
+    acting = CodeActionsModel(model, lane=lane, patience_seconds=0, stall_seconds=60, code_actions="tool")
     told = {}
-    async with CodeActionsModel(sender, "tool").request_stream([], None, ModelRequestParameters()) as stream:
+    async with acting.request_stream([], None, ModelRequestParameters()) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(index=index, part=part):

@@ -1,14 +1,17 @@
-"""Repairs streams of servers that follow their protocol loosely, in the events that pydantic-ai makes of them.
+"""What odd servers need: a list of small repairs, each with a name, off unless a server needs it.
 
-`OddReply` makes the repairs of one reply, from the first event on that needs one (`is_well_formed`). Most replies need none.
+Of one event, before the provider's client reads it (`wire`), each protocol has a list: `CHAT`, `MESSAGES`, `RESPONSES`. A
+repair says `when` it is needed; an event that needs none passes as it came.
 
-- Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
-  id, or with a name after whole arguments.
+Of the whole reply, in the events that pydantic-ai makes of it, for every provider: `OddReply`, from the first event on that
+needs one (`is_well_formed`). Most replies need none.
+
+- Some servers send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and
+  another id, or with a name after whole arguments.
 - Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; some
   send a call that has come in pieces once more as a whole, with its id.
 - Some give two calls one id, which their results could not be told apart by.
 - Some cut a character in two halves, each in a piece of its own, or send one half only, which UTF-8 cannot hold.
-- Some end a stream in which nothing was: that is an empty answer, about which the model is asked once more.
 
 `TaggedThoughts` takes the thoughts out of texts that a model began with `<think>`, however the stream is cut. pydantic-ai
 knows a tag only where it is a piece of its own, so that the answer of a run would depend on how a server cuts its stream;
@@ -18,10 +21,10 @@ anywhere else is a word like any other: an answer may be about such tags, and co
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Final, Literal, Self, TypeAlias, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, cast, get_args
 
 from pydantic_ai.messages import (
     ModelResponse,
@@ -36,9 +39,248 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
-from pydantic_ai.models import Model, StreamedResponse
 
 from freeact_sub.text import whole_text, whole_value
+
+if TYPE_CHECKING:
+    from freeact_sub.models.wire import ServedEvents
+
+Event: TypeAlias = dict[str, Any]
+
+
+class Repair(NamedTuple):
+    """A repair of one event of a server."""
+
+    name: str
+    """Names what such a server sends."""
+    when: Callable[[Event, Event], bool]
+    """Whether it is needed, by the event and the object that carries its content (`carried`)."""
+    make: "Callable[[Event, ServedEvents], Event | None]"
+    """Returns the event as it was meant. None: it carries nothing."""
+
+
+def _nothing(event: Event, events: "ServedEvents") -> None:
+    del event, events
+
+
+def _told(fields: Any) -> Event:
+    """Return the fields that hold something."""
+    return {name: value for name, value in fields.items() if value is not None} if isinstance(fields, dict) else {}
+
+
+def choice_of(event: Event) -> Event:
+    """Return the first choice of a chunk."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else {}
+
+
+def _delta_of(event: Event) -> Event:
+    """Return the piece of content in a chunk."""
+    delta = choice_of(event).get("delta")
+    return delta if isinstance(delta, dict) else {}
+
+
+def _with_delta(event: Event, delta: Event) -> Event:
+    return {**event, "choices": [{**choice_of(event), "delta": delta}]}
+
+
+def _arguments_of(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    return function.get("arguments") if isinstance(function, dict) else None
+
+
+def _as_pieces(event: Event, events: "ServedEvents") -> Event:
+    """Return a whole message as the only piece of a stream, whose calls are told apart by numbers; it may repeat others."""
+    message = {} if events.has_begun else choice_of(event)["message"]
+    calls = [{**call, "index": number} for number, call in enumerate(message.get("tool_calls") or ())]
+    return _with_delta(event, {**message, "tool_calls": calls or None})
+
+
+def _with_texts(event: Event, _: "ServedEvents") -> Event:
+    calls = _delta_of(event)["tool_calls"]
+    written = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(args) if args else ""}}
+        if isinstance(args := _arguments_of(call), dict | list)
+        else call
+        for call in calls
+    ]
+    return _with_delta(event, {**_delta_of(event), "tool_calls": written})
+
+
+_MOST: Final = 2**53
+"""Larger numbers, infinity and what is no number count nothing."""
+
+
+def _numbers(counts: Any) -> Event | None:
+    """Return the numbers of a usage. None: it has no tokens of the prompt, so all is estimated."""
+    found = {name: value for name, count in counts.items() if (value := _count(count)) is not None}
+    return found if "prompt_tokens" in found else None
+
+
+def _count(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: count for name, inner in value.items() if (count := _count(inner)) is not None}
+    return value if isinstance(value, int | float) and 0 <= value <= _MOST else None
+
+
+def _with_usage(event: Event, _: "ServedEvents") -> Event:
+    return {**event, "usage": _numbers(event["usage"]) if isinstance(event["usage"], dict) else None}
+
+
+def _is_odd_usage(usage: Any) -> bool:
+    return not isinstance(usage, dict) or _numbers(usage) != usage
+
+
+def _has_objects(calls: Any) -> bool:
+    return isinstance(calls, list) and any(isinstance(_arguments_of(call), dict | list) for call in calls)
+
+
+CHAT: Final = (
+    Repair(
+        "an error in an event of that name",
+        lambda event, _: event.get("type") == "error" and "error" not in event,
+        lambda event, _: {"error": event},
+    ),
+    Repair(
+        "a whole message in place of pieces",
+        lambda event, delta: not delta and isinstance(choice_of(event).get("message"), dict),
+        _as_pieces,
+    ),
+    Repair(
+        "content that is a number",
+        lambda _, delta: isinstance(delta.get("content"), int | float),
+        lambda event, _: _with_delta(event, {**_delta_of(event), "content": json.dumps(_delta_of(event)["content"])}),
+    ),
+    Repair(
+        "arguments that are an object",
+        lambda _, delta: "tool_calls" in delta and _has_objects(delta["tool_calls"]),
+        _with_texts,
+    ),
+    Repair(
+        "usage that is not of numbers",
+        lambda event, _: event.get("usage") is not None and _is_odd_usage(event["usage"]),
+        _with_usage,
+    ),
+)
+
+_OF_MESSAGES: Final = {
+    "message_start": "message",
+    "content_block_start": "content_block",
+    "content_block_delta": "delta",
+    "content_block_stop": None,
+    "message_delta": "delta",
+    "message_stop": None,
+    "error": None,
+}
+"""The events of the Messages protocol, with the object that each carries."""
+_PIECES: Final = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+    "citations_delta": "citation",
+    "compaction_delta": "type",  # its content may be left out
+}
+"""The pieces of content in the Messages protocol, with the field that each carries."""
+_BLOCKS: Final[dict[str, Event]] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": "", "signature": ""},
+    "tool_use": {"input": {}},
+}
+"""The fields of a block of content that servers leave out."""
+
+
+def _is_new_in_messages(event: Event, carried: Event) -> bool:
+    kind = event.get("type")
+    if _OF_MESSAGES.get(str(kind), "") is not None and not carried:
+        return True
+    return kind == "content_block_delta" and carried.get(_PIECES.get(str(carried.get("type")), "")) is None
+
+
+def _with_fields(event: Event, events: "ServedEvents") -> Event:
+    match event["type"]:
+        case "message_start":
+            usage = {"input_tokens": 0, "output_tokens": 0, **_told(event["message"].get("usage"))}
+            return {**event, "message": {"id": "", "model": events.model, **event["message"], "usage": usage}}
+        case "message_delta":
+            return {**event, "usage": {"output_tokens": 0, **_told(event.get("usage"))}}
+    block = event["content_block"]
+    return {**event, "content_block": _BLOCKS.get(str(block.get("type")), {}) | _told(block)}
+
+
+MESSAGES: Final = (
+    Repair(
+        "an error of another form",
+        lambda event, _: (event.get("type") == "error") != bool(event.get("error")),
+        lambda event, _: {"type": "error", "error": _as_error(event)},
+    ),
+    Repair("an event or a piece of a new kind", _is_new_in_messages, _nothing),
+    Repair(
+        "fields that are left out",
+        lambda event, _: event["type"] in ("message_start", "message_delta", "content_block_start"),
+        _with_fields,
+    ),
+)
+
+
+def _as_error(event: Event) -> Event:
+    inner = event.get("error", event)
+    error = _told(inner) if isinstance(inner, dict) else {"message": str(inner)}
+    return {"message": "the server tells no reason", **error}
+
+
+LAST: Final = ("response.completed", "response.failed", "response.incomplete")
+"""The events that a stream of Responses ends with."""
+_PLACE: Final = {"output_index": 0, "content_index": 0, "item_id": "item"}
+
+
+def of_error(error: Any, events: "ServedEvents") -> Event:
+    """Return an error as an event of Responses."""
+    known = error if isinstance(error, dict) else {"message": str(error)}
+    code = known.get("code") or (known.get("type") if known.get("type") != "error" else None)
+    message = str(known.get("message") or json.dumps(error))
+    told = {"type": "error", "message": message, "param": None, "sequence_number": events.count}
+    return {**told, "code": None if code is None else str(code)}
+
+
+@cache
+def _known_events() -> frozenset[str]:
+    """Return the kinds of events of Responses that openai's client knows: it would take others for one of them."""
+    from openai.types.responses import ResponseStreamEvent  # noqa: PLC0415  # slow, and loaded already where this is used
+
+    return frozenset(_kinds_in(ResponseStreamEvent))
+
+
+def _kinds_in(union: Any) -> list[str]:
+    fields = getattr(union, "model_fields", None)
+    if fields is not None:
+        return [str(kind) for kind in get_args(fields["type"].annotation)]
+    return [kind for inner in get_args(union) for kind in _kinds_in(inner)]
+
+
+RESPONSES: Final = (
+    Repair(
+        "an error of another form",
+        lambda event, _: event.get("type") == "error" or bool(event.get("error") and event.get("type") not in LAST),
+        lambda event, events: of_error(event.get("error") or event, events),
+    ),
+    Repair("an event of a new kind", lambda event, _: event.get("type") not in _known_events(), _nothing),
+    Repair(
+        "fields that are left out",
+        lambda event, _: event.get("sequence_number") is None,
+        lambda event, events: {**_PLACE, **event, "sequence_number": events.count},
+    ),
+)
+
+
+def carried(event: Event) -> Event:
+    """Return the object in an event that carries its content: of a chunk its delta, of Messages the one for its type."""
+    if "choices" in event:
+        return _delta_of(event)
+    inner = event.get(_OF_MESSAGES.get(str(event.get("type"))) or "")
+    return inner if isinstance(inner, dict) else {}
+
 
 GENERATED: Final = "pyd_ai_"
 """How an id begins that pydantic-ai gives a call because the server has sent none."""
@@ -261,44 +503,6 @@ def in_order(response: ModelResponse) -> ModelResponse:
         parts.passed(PartStartEvent(index=index, part=part))
     parts.rest()
     return parts.whole(response)
-
-
-@dataclass(kw_only=True)
-class EmptyStream(StreamedResponse):
-    """A stream in which nothing was."""
-
-    model: Model
-    began: datetime
-
-    def __post_init__(self) -> None:
-        self.finish_reason = "stop"
-
-    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        return
-        yield
-
-    async def close_stream(self) -> None:
-        """Nothing: it has ended."""
-
-    @property
-    def model_name(self) -> str:
-        """See pydantic-ai."""
-        return self.model.model_name
-
-    @property
-    def provider_name(self) -> str | None:
-        """See pydantic-ai."""
-        return self.model.system
-
-    @property
-    def provider_url(self) -> str | None:
-        """See pydantic-ai."""
-        return self.model.base_url
-
-    @property
-    def timestamp(self) -> datetime:
-        """See pydantic-ai."""
-        return self.began
 
 
 @dataclass(kw_only=True)
