@@ -1,7 +1,6 @@
 """What a server offers and returns: tools and their results, resources, templates of their addresses, prompts.
 
-All of it is free of the MCP library's types. What a response holds passes the SDK in an envelope, so that one odd entry
-costs no other.
+All of it is free of the MCP library's types.
 
 A result has two readers. Code gets `value`, plain JSON data: the structured content where the server sends any, else the
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
@@ -20,12 +19,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, OUTPUT
+from freeact_sub.mcp.envelopes import opened
 from freeact_sub.mcp.transports import reason_of
 
 if TYPE_CHECKING:
     import mcp
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult
     from pydantic_ai import BinaryContent
 
 FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
@@ -77,28 +76,9 @@ class McpResult:
     """The tool has failed; the message says why."""
 
 
-def read_tool(tool: "Tool") -> McpTool:
-    """Reads a tool from a server's list."""
-    return McpTool(
-        name=tool.name,
-        description=tool.description or tool.title or "",
-        parameters_json_schema=tool.input_schema,
-        read_only=bool(tool.annotations and tool.annotations.read_only_hint),
-        output_json_schema=(tool.meta or {}).get(OUTPUT),
-    )
-
-
-def needs_task(tool: "Tool") -> bool:
-    """Whether a tool can only be called as a task of the protocol, which we do not speak: every call would fail."""
-    return tool.execution is not None and tool.execution.task_support == "required"
-
-
 def read_result(result: "CallToolResult") -> McpResult:
     """Read a server's response. It may break the protocol; whatever is left out of it is named."""
-    enveloped = result.structured_content
-    response = (
-        enveloped[ENVELOPE] if isinstance(enveloped, dict) and ENVELOPE in enveloped else result.model_dump(by_alias=True)
-    )
+    response = opened(result)
     content, structured = response.get("content"), response.get("structuredContent")
     if content is None and structured is None:  # as in older versions of the protocol
         structured = {name: value for name, value in response.items() if name not in FIELDS} or None
@@ -179,32 +159,24 @@ async def list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[s
         return (), ("it offers no tools",)
     tools: dict[str, McpTool] = {}
     notes: dict[str, None] = {}
-    cursor: str | None = None
-    seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < MAX_PAGES:
-        seen.add(cursor)
-        try:
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            if not tools:
-                raise
-            notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = None
-            break
-        notes |= dict.fromkeys((page.meta or {}).get(NOTES, ()))
-        for listed in page.tools:
-            tool = read_tool(listed)
-            if needs_task(listed):
-                notes[f"the tool {tool.name!r} can only be called as a task, which is not possible here"] = None
-            elif tools.setdefault(tool.name, tool) != tool:
-                notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
-        if len(tools) > MAX_TOOLS:
-            notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = None
-            break
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    else:
-        notes[f"its list of tools has no end: what {len(seen):,} pages have is used"] = None
+    pages, cursor = 0, None
+    try:
+        async for page in read_pages(lambda cursor: client.list_tools(cursor=cursor, cache_mode="refresh")):
+            pages, cursor = pages + 1, page.next_cursor
+            told, taken = opened(page), {tool.name for tool in page.tools}
+            notes |= dict.fromkeys(told["notes"])
+            for tool in (McpTool(**entry) for entry in told["tools"] if entry["name"] in taken):
+                if tools.setdefault(tool.name, tool) != tool:
+                    notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
+            if len(tools) > MAX_TOOLS:
+                notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = cursor = None
+                break
+    except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
+        if not tools:
+            raise
+        notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = cursor = None
+    if cursor is not None:
+        notes[f"its list of tools has no end: what {pages:,} pages have is used"] = None
     return tuple(tools.values())[:MAX_TOOLS], tuple(notes)[:MAX_NOTES]
 
 
@@ -289,12 +261,12 @@ async def list_resources(client: "mcp.Client") -> tuple[McpResource, ...]:
         return ()
     found: list[McpResource] = []
     async for page in read_pages(lambda cursor: client.list_resources(cursor=cursor, cache_mode="refresh")):
-        found += [_resource(entry, "uri") for entry in enveloped(page)]
+        found += [_resource(entry, "uri") for entry in opened(page)]
         if len(found) >= MAX_ENTRIES:
             break
     found = found[:MAX_ENTRIES]
     async for page in read_pages(lambda cursor: client.list_resource_templates(cursor=cursor, cache_mode="refresh")):
-        found += [_resource(entry, "uriTemplate") for entry in enveloped(page)]
+        found += [_resource(entry, "uriTemplate") for entry in opened(page)]
         if len(found) >= 2 * MAX_ENTRIES:
             break
     return tuple(dict.fromkeys(found))[: 2 * MAX_ENTRIES]
@@ -306,7 +278,7 @@ async def list_prompts(client: "mcp.Client") -> tuple[McpPrompt, ...]:
         return ()
     found: dict[str, McpPrompt] = {}
     async for page in read_pages(lambda cursor: client.list_prompts(cursor=cursor, cache_mode="refresh")):
-        for entry in enveloped(page):
+        for entry in opened(page):
             found.setdefault(entry["name"], _prompt(entry))
         if len(found) >= MAX_ENTRIES:
             break
@@ -315,7 +287,7 @@ async def list_prompts(client: "mcp.Client") -> tuple[McpPrompt, ...]:
 
 async def read_resource(client: "mcp.Client", uri: str) -> McpResult:
     """The contents of a resource: blocks for code, text and pictures for a model."""
-    contents = enveloped(await client.read_resource(uri, cache_mode="bypass"))
+    contents = opened(await client.read_resource(uri, cache_mode="bypass"))
     blocks = [{"type": "resource", "resource": content} for content in contents]
     texts, images = read_blocks(blocks)
     return McpResult(
@@ -329,7 +301,7 @@ async def read_resource(client: "mcp.Client", uri: str) -> McpResult:
 
 async def get_prompt(client: "mcp.Client", name: str, arguments: dict[str, str]) -> McpResult:
     """The messages of a prompt as one text, with its pictures."""
-    messages = enveloped(await client.get_prompt(name, arguments))
+    messages = opened(await client.get_prompt(name, arguments))
     blocks: list[Any] = []
     for message in messages:
         content = message.get("content")
@@ -360,12 +332,6 @@ async def complete(
     begun = {"name": argument, "value": given.get(argument, "")}
     result = await client.complete(reference, begun, others or None)
     return tuple(result.completion.values[:MAX_COMPLETIONS])
-
-
-def enveloped(result: Any) -> list[dict[str, Any]]:
-    """The entries of a response that passed the SDK in an envelope."""
-    entries = (result.meta or {}).get(ENVELOPE, [])
-    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _resource(entry: dict[str, Any], address: str) -> McpResource:

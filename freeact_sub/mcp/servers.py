@@ -21,7 +21,7 @@ from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection, OnProgress
 from freeact_sub.mcp.elicitation import Ask
-from freeact_sub.mcp.odd_responses import strict_json
+from freeact_sub.mcp.envelopes import strict_json
 from freeact_sub.mcp.offers import (
     McpPrompt,
     McpResource,

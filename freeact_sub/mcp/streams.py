@@ -28,7 +28,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from freeact_sub.mcp.odd_responses import ordered
+from freeact_sub.mcp.envelopes import sealed
 from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
 from freeact_sub.text import one_line
 
@@ -233,15 +233,18 @@ class OpenRequests:
         if isinstance(message, JSONRPCRequest):
             self._ours[str(message.id)] = message.method
 
-    def ordered(self, message: JSONRPCMessage) -> JSONRPCMessage:
-        """The server's response to a request of ours, as the SDK takes it."""
+    def sealed(self, message: JSONRPCMessage) -> JSONRPCMessage:
+        """Return the server's response to a request of ours, as the SDK takes it."""
         method = self._ours.pop(str(message.id), "") if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
-        if isinstance(message, JSONRPCResponse):
-            version = message.result.get("protocolVersion") if isinstance(message.result, dict) else None
-            if method == "initialize" and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-                return _error(message.id, _unknown_version(version))
-            return message.model_copy(update={"result": ordered(method, message.result)})
-        return message
+        if not isinstance(message, JSONRPCResponse):
+            return message
+        version = message.result.get("protocolVersion")
+        if method == "initialize" and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return _error(message.id, _unknown_version(version))
+        for name, value in message.result.items():
+            if isinstance(value, list) and len(value) > MAX_PARTS:
+                return _error(message.id, f"`{name}` of the response has {len(value):,} parts, more than {MAX_PARTS:,}")
+        return message.model_copy(update={"result": sealed(method, message.result)})
 
     async def add(self, message: JSONRPCMessage) -> None:
         """Counts a request of the server; waits for room first."""
@@ -324,7 +327,7 @@ class WatchedStream(_Stream):
                 message = _read_again(message) or message
             if isinstance(message, SessionMessage):
                 await self._requests.add(message.message)
-                return SessionMessage(self._requests.ordered(_bounded(message.message)), message.metadata)
+                return SessionMessage(self._requests.sealed(message.message), message.metadata)
             if self._on_garbage is None:
                 return message
             self._on_garbage(message)
@@ -343,57 +346,33 @@ class WatchedStream(_Stream):
 
 
 def _read_again(error: Exception) -> SessionMessage | None:
-    """The message of a line that only a strict reader refuses. None: it is none."""
+    """Return the message of a line that only a strict reader refuses. None: it is none."""
     line = _line_of(error)
-    if line is None:
-        response = _odd_response(error)
-        return None if response is None else SessionMessage(response)
-    if (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
+    if line is None or (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
         return None
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-    except ValidationError as again:
-        response = _odd_response(again)
-        return None if response is None else SessionMessage(response)
-
-
-def _odd_response(error: Exception) -> JSONRPCMessage | None:
-    """Read a response that breaks the protocol: its result is not an object, or its error not an error object."""
-    problems = error.errors() if isinstance(error, ValidationError) else []
-    message = next((each["input"] for each in problems if isinstance(each["input"], dict) and "id" in each["input"]), {})
-    response_id = message.get("id")
-    if isinstance(response_id, float) and response_id.is_integer():
-        response_id = int(response_id)
-    if "method" in message or isinstance(response_id, bool) or not isinstance(response_id, int | str):
+    except ValidationError:
         return None
-    if (problem := message.get("error")) is not None:
-        said = problem.get("message", problem) if isinstance(problem, dict) else problem
-        return _error(response_id, said if isinstance(said, str) else json.dumps(said))
-    if "result" not in message:
-        return _error(response_id, "the response has neither a result nor an error")
-    # it is brought into order before anybody reads it
-    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=response_id, result=message["result"])
 
 
 def _line_of(error: Exception) -> str | None:
-    """The line that is no JSON."""
+    """Return the line that is no JSON."""
     problem = error.errors()[0] if isinstance(error, ValidationError) else {"type": "", "input": None}
     return str(problem["input"]) if problem["type"] == "json_invalid" else None
 
 
-def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Replaces a response by an error if checking it would block the event loop for seconds."""
-    if isinstance(message, JSONRPCResponse) and isinstance(message.result, dict):
-        for name, value in message.result.items():
-            if isinstance(value, list) and len(value) > MAX_PARTS:
-                return _error(message.id, f"`{name}` of the response has {len(value):,} parts, more than {MAX_PARTS:,}")
-    return message
-
-
 def _refusal(error: Exception) -> JSONRPCError | None:
-    """The error for the request that an unreadable line responds to. None: the line is no response."""
-    if not isinstance(error, ValidationError) or (line := _line_of(error)) is None:
+    """Return the error for the request that an unreadable line responds to. None: the line is no response."""
+    if not isinstance(error, ValidationError):
         return None
+    if (line := _line_of(error)) is None:
+        sent = next(
+            (each["input"] for each in error.errors() if isinstance(each["input"], dict) and "id" in each["input"]), {}
+        )
+        if "method" in sent or isinstance(sent.get("id"), bool) or not isinstance(sent.get("id"), str | int):
+            return None
+        return _error(sent["id"], f"the response does not follow the protocol: {one_line(json.dumps(sent), WORDS_CHARS)}")
     head, tail = line[:KEPT_BYTES].encode(errors="replace"), line[-KEPT_BYTES:].encode(errors="replace")
     if b'"method"' in head or not (b'"result"' in head or b'"error"' in head):
         return None

@@ -117,12 +117,10 @@ class StdioTransport(Transport):
 
     @classmethod
     def serves(cls, config: McpServerConfig) -> bool:
-        """See `Transport.serves`."""
         return config.command is not None
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
-        """See `Transport.open`."""
         config = self.config
         self._check_command()
         await asyncio.to_thread(importlib.import_module, STREAMS)
@@ -149,7 +147,6 @@ class StdioTransport(Transport):
                     yield watched, streams.RespondingStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
-        """See `Transport.start_failure`."""
         if late_seconds is not None:
             what = f"was not ready within {late_seconds:g} s"
         elif failure is not None and not _is_end(failure):
@@ -159,7 +156,6 @@ class StdioTransport(Transport):
         return f"{what}{self._last_words()}; its log is {self.log_file}"
 
     def loss(self, failure: BaseException | None) -> str:
-        """See `Transport.loss`."""
         del failure
         return f"has ended{self._last_words()}; the next call starts it anew; its log is {self.log_file}"
 
@@ -204,12 +200,10 @@ class HttpTransport(Transport):
 
     @classmethod
     def serves(cls, config: McpServerConfig) -> bool:
-        """See `Transport.serves`."""
         return config.url is not None
 
     @asynccontextmanager
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
-        """See `Transport.open`."""
         del on_end
         await asyncio.to_thread(importlib.import_module, STREAMS)
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
@@ -233,7 +227,6 @@ class HttpTransport(Transport):
             yield streams.WatchedStream(incoming, requests), streams.RespondingStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
-        """See `Transport.start_failure`."""
         if refusal := self.refusal():
             return refusal
         reason = said(failure) if late_seconds is None else f"no response within {late_seconds:g} s"
@@ -245,23 +238,18 @@ class HttpTransport(Transport):
         return f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`"
 
     def loss(self, failure: BaseException | None) -> str:
-        """See `Transport.loss`."""
         return f"at {self._url} was lost during the request ({reason_of(failure)}); the next call connects anew"
 
     def can_be_asked(self) -> bool:
-        """See `Transport.can_be_asked`: it needs a session, and responses that are streams."""
-        return self._in_session and self._streams
+        return self._in_session and self._streams  # a session, and responses that are streams
 
     def was_refused(self) -> bool:
-        """See `Transport.was_refused`."""
         return bool(self._status)
 
     def may_forget(self) -> bool:
-        """See `Transport.may_forget`; a server that wants us to wait knows us."""
-        return self._in_session and not self._status.startswith("429")
+        return self._in_session and not self._status.startswith("429")  # who wants us to wait knows us
 
     def refusal(self) -> str:
-        """See `Transport.refusal`."""
         if self._has_key or not self._unauthorized:
             return ""
         why = "refuses what you have signed in for" if self._unauthorized.startswith("403") else "needs you to sign in"

@@ -117,7 +117,7 @@ def test_a_thousand_tools_whose_names_agree_at_the_beginning_have_names() -> Non
 
 
 def test_random_schemas_have_a_signature() -> None:
-    from freeact_sub.mcp.odd_responses import sound_schema  # the guest's code gets it from the host
+    from freeact_sub.mcp.envelopes import sound_schema  # the guest's code gets it from the host
 
     for number in range(examples(10_000)):
         schema = sound_schema(odd_values.schema(random.Random(number)))

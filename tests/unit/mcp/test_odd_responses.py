@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from support import odd_values
 from support.tables import each
 from support.thorough import examples
 
-from freeact_sub.mcp.odd_responses import ENVELOPE, NOTES, ordered, sound_schema
+from freeact_sub.mcp.envelopes import opened, sealed, sound_schema
 from freeact_sub.mcp.offers import McpResult, read_result
 
 GOOD = {
@@ -26,16 +27,17 @@ NUMBER = 10_000
 
 
 def listed(result: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    order = ordered("tools/list", result)
+    order = sealed("tools/list", result)
     for version in VERSIONS:
         validate_server_result("tools/list", version, order)
     page = ListToolsResult.model_validate(order, by_name=False)
-    assert page.meta is not None
-    return {tool.name: tool.input_schema for tool in page.tools}, page.meta[NOTES]
+    told = opened(page)
+    assert [tool["name"] for tool in told["tools"]] == [tool.name for tool in page.tools]
+    return {tool.name: tool.input_schema for tool in page.tools}, told["notes"]
 
 
 def read(answer: dict[str, Any]) -> McpResult:
-    order = ordered("tools/call", answer)
+    order = sealed("tools/call", answer)
     for version in VERSIONS:
         validate_server_result("tools/call", version, order)
     return read_result(CallToolResult.model_validate(order, by_name=False))
@@ -144,7 +146,7 @@ def test_a_block_that_is_not_known_is_told_with_all_that_it_has() -> None:
 
 @pytest.mark.parametrize("capabilities", [{"tools": {}}, {"tools": True, "logging": None}, {"tools": [], "prompts": 5}])
 def test_a_server_that_greets_oddly_has_its_tools(capabilities: dict[str, Any]) -> None:
-    order = ordered("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": None})
+    order = sealed("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": None})
     validate_server_result("initialize", "2025-11-25", order)
     assert order["capabilities"].pop("tools") == {}
     assert order["capabilities"] in ({}, {"prompts": {}})
@@ -162,16 +164,16 @@ def test_a_server_that_greets_oddly_has_its_tools(capabilities: dict[str, Any]) 
 )
 def test_one_odd_entry_costs_no_other_entry(method: str, field: str, entry: dict[str, Any], bad: Any) -> None:
     for sent in ({field: [bad, entry, bad], "nextCursor": 7}, {field: [entry]}, {field: 5}, {}):
-        order = ordered(method, sent)
+        order = sealed(method, sent)
         for version in VERSIONS:
             validate_server_result(method, version, order)
-        entries = order["_meta"][ENVELOPE]
+        entries = opened(SimpleNamespace(meta=order["_meta"]))
         check_strict(entries)
         assert [each.keys() for each in entries] == ([entry.keys()] if isinstance(sent.get(field), list) else [])
 
 
 @pytest.mark.parametrize("sent", [{}, {"completion": {"values": ["a", 5]}}, {"completion": []}])
 def test_an_odd_completion_is_read_for_its_texts(sent: dict[str, Any]) -> None:
-    order = ordered("completion/complete", sent)
+    order = sealed("completion/complete", sent)
     validate_server_result("completion/complete", "2025-11-25", order)
     assert order["completion"]["values"] in ([], ["a"])

@@ -1,8 +1,7 @@
-"""Responses of MCP servers in the form that the SDK and all providers take.
+"""The envelope in which the result of a response passes the MCP SDK: `sealed` on its way there, `opened` behind it.
 
-The SDK checks a response as a whole: one tool, block or field that it does not know would cost all of it. So a list of tools
-is brought into order first, with a note on each thing that is left out. What a tool returns passes the SDK in an envelope;
-`read_result` opens it.
+The SDK checks a result as a whole: one tool, block or field that it does not know would cost all of it. So it gets one that
+is right and holds little, and the result itself in it, in a form that the reader of each request can rely on.
 
 `sound_schema` makes any JSON value a schema of a tool's arguments that all providers take. Providers, and pydantic-ai before
 them, refuse a whole request for one keyword of one tool. So a keyword with a value that JSON Schema does not allow is left
@@ -15,16 +14,12 @@ one of them refuses the whole message.
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from freeact_sub.text import whole_text
 
-NOTES: Final = "freeact_sub/notes"
-"""The key in `_meta` of a list of tools."""
 ENVELOPE: Final = "freeact_sub/response"
-"""The key in the structured content of a response."""
-OUTPUT: Final = "freeact_sub/output"
-"""The key in `_meta` of a tool, for its output schema: the SDK would refuse results that do not fit it."""
+"""The key in the structured content of a response, or in its `_meta`."""
 NAMES_IN_NOTE: Final = 10
 TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 MAX_SCHEMA_DEPTH: Final = 40
@@ -36,87 +31,72 @@ _SCHEMAS: Final = (
     *("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-_LISTS_OF_SCHEMAS: Final = ["allOf", "anyOf", "oneOf", "prefixItems"]
-_NAMED_SCHEMAS: Final = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
+_LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED_SCHEMAS: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _HOLDERS: Final = frozenset((*_SCHEMAS, *_LISTS_OF_SCHEMAS, *_NAMED_SCHEMAS, "items"))
 """Keywords whose values are or hold schemas."""
-_TEXTS: Final = (
-    *("$anchor", "$comment", "$id", "$schema", "contentEncoding", "contentMediaType"),
-    *("description", "format", "pattern", "title"),
-)
-_COUNTS: Final = (
-    *("maxContains", "maxItems", "maxLength", "maxProperties"),
-    *("minContains", "minItems", "minLength", "minProperties"),
-)
-_NUMBERS: Final = ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"]
-_FLAGS: Final = ["deprecated", "readOnly", "uniqueItems", "writeOnly"]
 MAX_DEPTH: Final = 100
 """Lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
 
 
-def ordered(method: str, sent: Any) -> dict[str, Any]:
-    """The result of one of our requests as the SDK takes it. Args: method: the request's."""
-    result = sent if isinstance(sent, dict) else _object_of(method, sent)
+_ASKING: Final = ("tools/call", "resources/read", "prompts/get")
+"""The methods that a server may respond to with a question."""
+_LISTS: Final = {
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+    "prompts/list": ("prompts", "name"),
+    "resources/read": ("contents", None),
+    "prompts/get": ("messages", None),
+}
+"""By method: the list in a result, and the field that each of its entries must have as a text."""
+
+
+def sealed(method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of one of our requests as the SDK takes it. Args: method: the request's."""
+    if method in _ASKING and result.get("resultType") == "input_required":
+        return result
     match method:
         case "initialize":
             return _greeting(result)
         case "tools/list":
-            return _tools(result)
-        case "tools/call" if result.get("resultType") != "input_required":
+            tools, notes = _tools(result)
+            named = [{"name": tool["name"], "inputSchema": tool["parameters_json_schema"]} for tool in tools]
+            return _page("tools", named, {"tools": tools, "notes": notes}, result)
+        case "tools/call":
             return {"content": [], "structuredContent": {ENVELOPE: _strict(result)}, "resultType": "complete"}
-        case "resources/list":
-            return _list(result, "resources", "uri")
-        case "resources/templates/list":
-            return _list(result, "resourceTemplates", "uriTemplate")
-        case "prompts/list":
-            return _list(result, "prompts", "name")
-        case "resources/read" if result.get("resultType") != "input_required":
-            return _list(result, "contents", None)
-        case "prompts/get" if result.get("resultType") != "input_required":
-            return _list(result, "messages", None)
         case "completion/complete":
-            return _completion(result)
-        case _:
-            return result
+            completion = result.get("completion")
+            values = completion.get("values") if isinstance(completion, dict) else None
+            texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+            return {"completion": {"values": texts[:100]}, "resultType": "complete"}
+    if method not in _LISTS:
+        return result
+    name, key = _LISTS[method]
+    listed = _strict(result.get(name))
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return _page(name, [], [entry for entry in entries if key is None or isinstance(entry.get(key), str)], result)
 
 
-def _list(result: dict[str, Any], field: str, key: str | None) -> dict[str, Any]:
-    """A list in an envelope. Args: key: the field that each entry must have as a text; None: none."""
-    strict = _strict(result.get(field))
-    listed = strict if isinstance(strict, list) else []
-    entries = [entry for entry in listed if isinstance(entry, dict) and (key is None or isinstance(entry.get(key), str))]
-    order = {field: [], "_meta": {ENVELOPE: entries}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    return order | _next_page(result)
+def opened(result: Any) -> Any:
+    """Return what the envelope of a result holds.
+
+    Of a call it is the response; of a list its entries; of a list of tools a dict of `tools`, whose fields are those of
+    `McpTool`, and of `notes` on what is left out.
+    """
+    structured = getattr(result, "structured_content", None)
+    return structured[ENVELOPE] if isinstance(structured, dict) else result.meta[ENVELOPE]
 
 
-def _completion(result: dict[str, Any]) -> dict[str, Any]:
-    completion = result.get("completion")
-    values = completion.get("values") if isinstance(completion, dict) else None
-    texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
-    return {"completion": {"values": texts[:100]}, "resultType": "complete"}
-
-
-def _next_page(result: dict[str, Any]) -> dict[str, Any]:
+def _page(name: str, entries: list[Any], held: Any, result: dict[str, Any]) -> dict[str, Any]:
+    page: dict[str, Any] = {name: entries, "_meta": {ENVELOPE: held}, "resultType": "complete"}
+    page |= {"ttlMs": 0, "cacheScope": "private"}  # which a later version of the protocol requires
     cursor = result.get("nextCursor")
-    if isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != "":
-        return {"nextCursor": str(cursor)}
-    return {}
-
-
-def _object_of(method: str, sent: Any) -> dict[str, Any]:
-    """The result that a server means which sends no object."""
-    match method, sent:
-        case "tools/list", list():
-            return {"tools": sent}
-        case "tools/call", None | str():
-            return {"content": sent or []}
-        case "tools/call", _:
-            return {"structuredContent": sent}
-    return {}
+    has_next = isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != ""
+    return page | ({"nextCursor": str(cursor)} if has_next else {})
 
 
 def _greeting(result: dict[str, Any]) -> dict[str, Any]:
-    """What we read of it: what is offered, whether changes of it are told, and which server responds."""
+    """Return what we read of it: what is offered, whether changes of it are told, and which server responds."""
     sent = result.get("capabilities")
     capabilities: dict[str, Any] = {}
     for name in ("tools", "resources", "prompts", "completions"):
@@ -126,11 +106,8 @@ def _greeting(result: dict[str, Any]) -> dict[str, Any]:
     info = result.get("serverInfo")
     known = info if isinstance(info, dict) else {}
     names = {name: known[name] if isinstance(known.get(name), str) else "" for name in ("name", "version")}
-    order: dict[str, Any] = {"capabilities": capabilities, "serverInfo": names}
-    for name in ("protocolVersion", "instructions"):
-        if isinstance(result.get(name), str):
-            order[name] = result[name]
-    return order
+    texts = {name: result[name] for name in ("protocolVersion", "instructions") if isinstance(result.get(name), str)}
+    return {"capabilities": capabilities, "serverInfo": names, **texts}
 
 
 def _strict(result: Any) -> Any:
@@ -140,7 +117,8 @@ def _strict(result: Any) -> Any:
         return {"isError": True, "content": f"the response cannot be used: {error}"}
 
 
-def _tools(result: dict[str, Any]) -> dict[str, Any]:
+def _tools(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the tools, and notes on what is left out."""
     listed, notes = result.get("tools"), []
     if not isinstance(listed, list):
         notes.append("its list of tools is not a list")
@@ -152,31 +130,30 @@ def _tools(result: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
             nameless.append(number)
             continue
+        execution = tool.get("execution")
+        if isinstance(execution, dict) and execution.get("taskSupport") == "required":  # every call would fail
+            notes.append(f"the tool {tool['name']!r} can only be called as a task, which is not possible here")
+            continue
         tools.append(_tool(tool))
-        if tools[-1]["inputSchema"] != tool.get("inputSchema"):
+        if tools[-1]["parameters_json_schema"] != tool.get("inputSchema"):
             mended.append(tool["name"])
     if nameless:
         notes.append(f"entries of its list of tools that have no name are left out: {_some(nameless)}")
     if mended:
         notes.append(f"what is not valid in the input schema of a tool is left out; tools: {_some(mended)}")
-    order: dict[str, Any] = {"tools": tools, "_meta": {NOTES: notes}, "resultType": "complete"}
-    order |= {"ttlMs": 0, "cacheScope": "private"}  # which a later version of the protocol requires
-    return order | _next_page(result)
+    return tools, notes
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     texts = [tool[name] for name in ("description", "title") if isinstance(tool.get(name), str)]
-    annotations, execution = tool.get("annotations"), tool.get("execution")
-    read_only = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
-    needs_task = isinstance(execution, dict) and execution.get("taskSupport") == "required"
-    output = tool.get("outputSchema")
+    annotations, output = tool.get("annotations"), tool.get("outputSchema")
     return {
         "name": tool["name"],
         "description": shortened_text(next(filter(None, texts), "")),
-        "inputSchema": sound_schema(tool.get("inputSchema")),
-        "annotations": {"readOnlyHint": read_only},
-        **({"execution": {"taskSupport": "required"}} if needs_task else {}),
-        **({"_meta": {OUTPUT: sound_schema(output)}} if isinstance(output, dict) else {}),
+        "parameters_json_schema": sound_schema(tool.get("inputSchema")),
+        "read_only": isinstance(annotations, dict) and annotations.get("readOnlyHint") is True,
+        # the SDK would refuse results that do not fit it
+        "output_json_schema": sound_schema(output) if isinstance(output, dict) else None,
     }
 
 
@@ -314,14 +291,6 @@ def _type(value: Any, _depth: int) -> Any:
     return known if isinstance(value, list) else known[0]
 
 
-def _required(value: Any, _depth: int) -> Any:
-    return list(dict.fromkeys(name for name in value if isinstance(name, str))) if isinstance(value, list) else None
-
-
-def _named(value: Any, depth: int) -> Any:
-    return {name: _schema(item, depth) for name, item in value.items()} if isinstance(value, dict) else None
-
-
 def _schemas(value: Any, depth: int) -> Any:
     found = [_schema(item, depth) for item in value if isinstance(item, dict | bool)] if isinstance(value, list) else []
     return found or None
@@ -331,49 +300,55 @@ def _one_schema(value: Any, depth: int) -> Any:
     return _schema(value, depth) if isinstance(value, dict | bool) else None
 
 
-def _items(value: Any, depth: int) -> Any:
-    return _schemas(value, depth) if isinstance(value, list) else _one_schema(value, depth)
-
-
-def _reference(value: Any, _depth: int) -> Any:
-    return value.replace("#/definitions/", "#/$defs/", 1) if isinstance(value, str) else None
-
-
-def _text(value: Any, _depth: int) -> Any:
-    return shortened_text(value) if isinstance(value, str) else None
-
-
-def _flag(value: Any, _depth: int) -> Any:
-    return value if isinstance(value, bool) else None
-
-
 def _number(value: Any, _depth: int) -> Any:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _count(value: Any, _depth: int) -> Any:
-    return value if _number(value, 0) is not None and value >= 0 and value == int(value) else None
-
-
-def _values(value: Any, _depth: int) -> Any:
-    return value if isinstance(value, list) and value else None
-
-
-_KEYWORDS: Final[dict[str, Callable[[Any, int], Any]]] = {
-    **dict.fromkeys(_SCHEMAS, _one_schema),
-    **dict.fromkeys(_LISTS_OF_SCHEMAS, _schemas),
-    **dict.fromkeys(_NAMED_SCHEMAS, _named),
-    **dict.fromkeys(_TEXTS, _text),
-    **dict.fromkeys(_COUNTS, _count),
-    **dict.fromkeys(_NUMBERS, _number),
-    **dict.fromkeys(_FLAGS, _flag),
-    "$ref": _reference,
-    "enum": _values,
-    "examples": _values,
-    "items": _items,
-    "required": _required,
-    "type": _type,
-}
+_Reader: TypeAlias = Callable[[Any, int], Any]
+_READERS: Final[list[tuple[tuple[str, ...], _Reader]]] = [
+    (_SCHEMAS, _one_schema),
+    (_LISTS_OF_SCHEMAS, _schemas),
+    (
+        _NAMED_SCHEMAS,
+        lambda value, depth: {n: _schema(item, depth) for n, item in value.items()} if isinstance(value, dict) else None,
+    ),
+    (
+        (
+            "$anchor",
+            "$comment",
+            "$id",
+            "$schema",
+            "contentEncoding",
+            "contentMediaType",
+            "description",
+            "format",
+            "pattern",
+            "title",
+        ),
+        lambda value, _: shortened_text(value) if isinstance(value, str) else None,
+    ),
+    (
+        ("maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems", "minLength", "minProperties"),
+        lambda value, _: value if _number(value, 0) is not None and value >= 0 and value == int(value) else None,
+    ),
+    (("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), _number),
+    (
+        ("deprecated", "readOnly", "uniqueItems", "writeOnly"),
+        lambda value, _: value if isinstance(value, bool) else None,
+    ),
+    (
+        ("$ref",),
+        lambda value, _: value.replace("#/definitions/", "#/$defs/", 1) if isinstance(value, str) else None,
+    ),
+    (("enum", "examples"), lambda value, _: value if isinstance(value, list) and value else None),
+    (("items",), lambda value, depth: (_schemas if isinstance(value, list) else _one_schema)(value, depth)),
+    (
+        ("required",),
+        lambda value, _: list(dict.fromkeys(n for n in value if isinstance(n, str))) if isinstance(value, list) else None,
+    ),
+    (("type",), _type),
+]
+_KEYWORDS: Final[dict[str, _Reader]] = {name: reader for names, reader in _READERS for name in names}
 """The keywords of JSON Schema, and how each is read: None where its value is not allowed. Others are kept."""
 
 
