@@ -22,13 +22,12 @@ anywhere else is a word like any other: an answer may be about such tags, and co
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
 from pydantic_ai.messages import (
     ModelResponse,
-    ModelResponsePart,
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
@@ -39,7 +38,9 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
+from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters
 
+from freeact_sub.models.borrowed_stream import keep
 from freeact_sub.text import whole_text, whole_value
 
 if TYPE_CHECKING:
@@ -298,40 +299,28 @@ class _Call:
 
     name: str
     call_id: str
-    pieces: list[Any] = field(default_factory=list)
+    pieces: list[Any]
     """Of its arguments, texts or objects."""
 
     @classmethod
     def begun(cls, part: ToolCallPart) -> Self:
-        """A call of which this part has come."""
         return cls(name=part.tool_name, call_id=part.tool_call_id, pieces=[] if part.args is None else [part.args])
 
     @property
-    def args(self) -> str | dict[str, Any] | None:
+    def value(self) -> Any:
+        """The arguments. None: they are not whole."""
         if any(isinstance(piece, dict) for piece in self.pieces):
             return {name: value for piece in self.pieces if isinstance(piece, dict) for name, value in piece.items()}
-        return "".join(self.pieces) if self.pieces else None
-
-    @property
-    def is_whole(self) -> bool:
-        last = self.pieces[-1] if self.pieces else ""
-        if isinstance(last, dict):
-            return True
-        if not last.rstrip().endswith("}"):  # spares most readings of arguments that come in a thousand pieces
-            return False
-        return _read("".join(self.pieces)) is not None
-
-    def is_repeated(self, name: str, args: str | dict[str, Any] | None) -> bool:
-        """Whether these are the name and the arguments of this call once more."""
-        return name == self.name and self.is_whole and _read(args) == _read(self.args) is not None
+        is_end = bool(self.pieces) and self.pieces[-1].rstrip().endswith("}")  # spares most readings of a thousand pieces
+        return _read("".join(self.pieces)) if is_end else None
 
 
 class PartsInOrder:
     """The parts of one answer. A call that the stream has joined to the one before it is a part of its own."""
 
     def __init__(self) -> None:
-        self._sources: list[int] = []
-        """The index in the stream of each part that is passed on."""
+        self._following = 0
+        """Index of the next new part."""
         self._newest: dict[int, int] = {}
         """The index that a part of the stream is passed on with; of calls that were joined, that of the newest."""
         self._calls: dict[int, _Call] = {}
@@ -342,30 +331,25 @@ class PartsInOrder:
         """The first half of a character at the end of the pieces of a part, whose second half may follow."""
         self._thoughts: set[int] = set()
         """The indexes of parts that are thoughts."""
-        self._is_mended = False
 
     def passed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """The event as it is passed on."""
+        """Return the event as it is passed on."""
         match event:
             case PartStartEvent(index=source, part=part):
-                index = self._newest.get(source)
-                if index is None:
-                    index = self._begun(source)
+                index = self._newest[source] if source in self._newest else self._begun(source)
                 if isinstance(part, ToolCallPart):
                     self._calls.pop(index, None)
                     self._ids[source] = whole_text(str(part.tool_call_id))
-                    part = self._with_id_of_its_own(self._with_whole_args(index, part))
-                    self._calls[index] = _Call.begun(part)
+                    part = self._call(index, part)
                 elif isinstance(part, TextPart | ThinkingPart):
                     if isinstance(part, ThinkingPart):
                         self._thoughts.add(index)
-                    content = self._whole(index, part.content)
-                    part = part if content == part.content else replace(part, content=content)
+                    part = replace(part, content=self._whole(index, part.content))
                 return event if (index, part) == (source, event.part) else replace(event, index=index, part=part)
             case PartDeltaEvent(index=source, delta=delta):
                 index = self._newest.get(source, source)
                 if isinstance(delta, ToolCallPartDelta) and index in self._calls:
-                    return self._piece(event, self._calls[index], delta)
+                    return self._piece(event, index, delta)
                 if isinstance(delta, TextPartDelta | ThinkingPartDelta) and delta.content_delta:
                     content = self._whole(index, delta.content_delta)
                     if content != delta.content_delta:
@@ -373,112 +357,74 @@ class PartsInOrder:
                 return event if index == source else replace(event, index=index)
         return event
 
-    def whole(self, response: ModelResponse) -> ModelResponse:
-        """The answer with the parts that were passed on. Args: response: as the stream has it."""
-        sources = sorted(self._newest)
-        if not self._is_mended or len(sources) != len(response.parts):
-            return response
-        parts = dict(zip(sources, response.parts, strict=True))
-        mended: list[ModelResponsePart] = []
-        for index, source in enumerate(self._sources):
-            part, call = parts[source], self._calls.get(index)
-            if isinstance(part, ToolCallPart) and call is not None:
-                known: dict[str, Any] = {"tool_name": call.name, "args": call.args, "tool_call_id": call.call_id}
-                part = replace(part, **known)
-            elif isinstance(part, TextPart | ThinkingPart):
-                part = replace(part, content=_joined(part.content))
-            mended.append(part)
-        return replace(response, parts=mended)
-
-    def rest(self) -> list[ModelResponseStreamEvent]:
-        """What is left when the stream has ended: halves whose other half never came."""
-        events: list[ModelResponseStreamEvent] = []
+    def rest(self) -> Iterator[ModelResponseStreamEvent]:
+        """Return what is left when the stream has ended: halves whose other half never came."""
         for index, half in self._halves.items():
             text = whole_text(half)
             delta: ToolCallPartDelta | ThinkingPartDelta | TextPartDelta = TextPartDelta(text)
             if index in self._calls:
-                self._calls[index].pieces.append(text)
                 delta = ToolCallPartDelta(args_delta=text)
             elif index in self._thoughts:
                 delta = ThinkingPartDelta(content_delta=text)
-            events.append(PartDeltaEvent(index=index, delta=delta))
-        return events
+            yield PartDeltaEvent(index=index, delta=delta)
 
-    def _whole(self, index: int, new: str) -> str:
-        """New text of a part, with the half of a character that was held back, and without the one that is held now."""
+    def _whole(self, index: int, new: Any) -> Any:
+        """Return new text, with the half of a character that was held back, and without the one that is held now."""
+        if not isinstance(new, str):
+            return whole_value(new)
         if new.isascii() and index not in self._halves:
             return new
         text = self._halves.pop(index, "") + new
         if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
             self._halves[index], text = text[-1], text[:-1]
-        whole = _joined(text)
-        self._is_mended = self._is_mended or whole != new
-        return whole
+        return whole_text(_HALVES.sub(lambda both: both[0].encode("utf-16", "surrogatepass").decode("utf-16"), text))
 
     def _begun(self, source: int) -> int:
-        self._sources.append(source)
-        self._newest[source] = len(self._sources) - 1
+        self._newest[source] = self._following
+        self._following += 1
         return self._newest[source]
 
-    def _with_whole_args(self, index: int, part: ToolCallPart) -> ToolCallPart:
-        args = self._whole_args(index, part.args)
-        return part if args == part.args else replace(part, args=args)
-
-    def _whole_args(self, index: int, args: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-        if isinstance(args, dict) and (whole := whole_value(args)) != args:
-            self._is_mended = True
-            return cast("dict[str, Any]", whole)
-        return self._whole(index, args) if isinstance(args, str) else args
-
-    def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
+    def _call(self, index: int, part: ToolCallPart) -> ToolCallPart:
+        """Return a call that begins, with whole texts and an id of its own."""
         name, call_id = whole_text(part.tool_name), whole_text(str(part.tool_call_id))  # some servers send numbers
-        if (name, call_id) != (part.tool_name, part.tool_call_id):
-            self._is_mended = True
-            part = replace(part, tool_name=name, tool_call_id=call_id)
-        if all(call.call_id != part.tool_call_id for call in self._calls.values()):
-            return part
-        self._is_mended = True
-        return replace(part, tool_call_id=ToolCallPart(part.tool_name).tool_call_id)
+        if any(call.call_id == call_id for call in self._calls.values()):
+            call_id = ToolCallPart(name).tool_call_id
+        part = replace(part, tool_name=name, tool_call_id=call_id, args=self._whole(index, part.args))
+        self._calls[index] = _Call.begun(part)
+        return part
 
-    def _piece(self, event: PartDeltaEvent, call: _Call, delta: ToolCallPartDelta) -> ModelResponseStreamEvent:
-        name, call_id, index = delta.tool_name_delta or "", delta.tool_call_id, self._newest[event.index]
-        name, call_id = whole_text(name), None if call_id is None else whole_text(str(call_id))
-        if call_id and call_id == self._ids[event.index] and call.is_repeated(name, delta.args_delta):
-            self._is_mended = True
-            return replace(event, index=index, delta=ToolCallPartDelta(tool_call_id=call.call_id))
-        if call_id == self._ids[event.index]:
+    def _piece(self, event: PartDeltaEvent, index: int, delta: ToolCallPartDelta) -> ModelResponseStreamEvent:
+        call, source, args = self._calls[index], event.index, delta.args_delta
+        name = whole_text(delta.tool_name_delta or "")
+        call_id = None if delta.tool_call_id is None else whole_text(str(delta.tool_call_id))
+        if call_id == self._ids[source]:
+            if call_id and name == call.name and _read(args) == call.value is not None:  # the call once more
+                return replace(event, index=index, delta=ToolCallPartDelta(tool_call_id=call.call_id))
             call_id = None
         elif call_id:
-            self._ids[event.index] = call_id
+            self._ids[source] = call_id
         is_known = not call.call_id.startswith(GENERATED)
-        if name and ((is_known and call_id) or (call.is_whole and (_has_arguments(delta) or name != call.name))):
-            return self._next_call(event.index, name, call_id, delta.args_delta)
-        if name and name == call.name:
-            self._is_mended, name = True, ""
+        has_arguments = bool(args.strip() if isinstance(args, str) else args)
+        is_next = (is_known and call_id) or ((has_arguments or name != call.name) and call.value is not None)
+        if name and is_next:
+            made: ToolCallPart = ToolCallPart(name, args)  # with an id of pydantic-ai's
+            index = self._begun(source)
+            return PartStartEvent(
+                index=index, part=self._call(index, replace(made, tool_call_id=call_id or made.tool_call_id))
+            )
+        name = "" if name == call.name else name
         call.name += name
         if call_id and not is_known and all(other.call_id != call_id for other in self._calls.values()):
             call.call_id = call_id
-        elif call_id:
-            self._is_mended = True
-        if delta.args_delta is not None:
-            delta = replace(delta, args_delta=self._whole_args(index, delta.args_delta))
+        if args is not None:
+            delta = replace(delta, args_delta=self._whole(index, args))
             call.pieces.append(delta.args_delta)
         passed = replace(delta, tool_name_delta=name or None, tool_call_id=call.call_id)
-        return event if (index, passed) == (event.index, event.delta) else replace(event, index=index, delta=passed)
-
-    def _next_call(self, source: int, name: str, call_id: str | None, args: str | dict[str, Any] | None) -> PartStartEvent:
-        """A call that begins in a piece of the one before it."""
-        self._is_mended = True
-        part: ToolCallPart = ToolCallPart(name, args)  # with an id of pydantic-ai's
-        index = self._begun(source)
-        part = self._with_id_of_its_own(replace(part, tool_call_id=call_id or part.tool_call_id))
-        part = self._with_whole_args(index, part)
-        self._calls[index] = _Call.begun(part)
-        return PartStartEvent(index=index, part=part)
+        return event if (index, passed) == (source, event.delta) else replace(event, index=index, delta=passed)
 
 
 def _read(args: str | dict[str, Any] | None) -> Any:
-    """The arguments of a call. None: they are no JSON."""
+    """Return the arguments of a call. None: they are no JSON."""
     if not isinstance(args, str):
         return args
     try:
@@ -487,22 +433,11 @@ def _read(args: str | dict[str, Any] | None) -> Any:
         return None
 
 
-def _joined(text: str) -> str:
-    """The text with characters whose halves were apart, and half characters written out."""
-    return whole_text(_HALVES.sub(lambda halves: halves[0].encode("utf-16", "surrogatepass").decode("utf-16"), text))
-
-
-def _has_arguments(delta: ToolCallPartDelta) -> bool:
-    return bool(delta.args_delta.strip() if isinstance(delta.args_delta, str) else delta.args_delta)
-
-
 def in_order(response: ModelResponse) -> ModelResponse:
-    """An answer that was not streamed, with the same mended."""
-    parts = PartsInOrder()
-    for index, part in enumerate(response.parts):
-        parts.passed(PartStartEvent(index=index, part=part))
-    parts.rest()
-    return parts.whole(response)
+    """Return an answer that was not streamed, with the same mended."""
+    reply = OddReply((PartStartEvent(index=n, part=part) for n, part in enumerate(response.parts)), (), drops_blanks=False)
+    reply.rest()
+    return reply.whole(response)
 
 
 @dataclass(kw_only=True)
@@ -514,8 +449,7 @@ class _Text:
     tags: Tags
     drops_blanks: bool
     """Blanks before the first word are dropped."""
-    thoughts: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    has_thoughts: bool = False
     closing: str = ""
     """The tag that ends the present thought. Empty: there is none."""
     in_words: bool = False
@@ -540,7 +474,7 @@ class _Text:
             opened = next((tags for tags in self.tags if start.startswith(tags[0])), None)
             if opened is not None:
                 self.held, self.closing = start.removeprefix(opened[0]), opened[1]
-                if self.thoughts:
+                if self.has_thoughts:
                     yield from self._told("thought", "\n")
                 continue
             if self.drops_blanks:
@@ -551,13 +485,13 @@ class _Text:
         yield from self.rest() if self.in_words else ()
 
     def rest(self) -> Iterator[tuple[_Kind, str]]:
-        """What was held back, where nothing follows."""
+        """Return what was held back, where nothing follows."""
         new, self.held = self.held, ""
         yield from self._told("thought" if self.closing else "text", new)
 
     def _told(self, kind: _Kind, new: str) -> Iterator[tuple[_Kind, str]]:
         if new:
-            (self.thoughts if kind == "thought" else self.words).append(new)
+            self.has_thoughts = self.has_thoughts or kind == "thought"
             yield kind, new
 
 
@@ -573,71 +507,44 @@ class TaggedThoughts:
         """The index with which a part is passed on, by its index in the stream. A kind of None: it is no text."""
 
     def passed(self, event: ModelResponseStreamEvent) -> Iterator[ModelResponseStreamEvent]:
-        """The events that this one becomes."""
+        """Return the events that this one becomes."""
         match event:
-            case PartStartEvent(index=source, part=TextPart() as part):
-                yield from self._held(but=source)
-                self._texts[source] = _Text(part=part, tags=self._tags, drops_blanks=self._drops_blanks)
-                yield from self._added(source, part.content)
-            case PartStartEvent(index=source):
-                yield from self._held(but=source)
-                yield self._at(event, self._places.setdefault((source, None), len(self._places)))
+            case PartStartEvent(index=source, part=part):
+                yield from self.rest(but=source)
+                if isinstance(part, TextPart):
+                    self._texts[source] = _Text(part=part, tags=self._tags, drops_blanks=self._drops_blanks)
+                    yield from self._events(source, self._texts[source].add(part.content))
+                else:
+                    yield self._at(event, self._places.setdefault((source, None), len(self._places)))
             case PartDeltaEvent(index=source, delta=TextPartDelta() as delta) if source in self._texts:
                 text = self._texts[source]
                 if text.in_words and (source, "text") in self._places:
-                    text.words.append(delta.content_delta)
                     yield self._at(event, self._places[source, "text"])
                 else:
-                    yield from self._added(source, delta.content_delta)
+                    yield from self._events(source, text.add(delta.content_delta))
             case PartDeltaEvent(index=source):
                 yield self._at(event, self._places.get((source, None), source))
             case _:
                 yield event
 
-    def rest(self) -> Iterator[ModelResponseStreamEvent]:
-        """What is left when the stream has ended."""
-        yield from self._held()
-
-    def whole(self, response: ModelResponse) -> ModelResponse:
-        """The answer with the parts that were passed on. Args: response: as the stream has it."""
-        sources = sorted({source for source, _ in self._places} | self._texts.keys())
-        if len(sources) != len(response.parts):
-            return response
-        parts = dict(zip(sources, response.parts, strict=True))
-        ordered: list[ModelResponsePart] = []
-        for source, kind in self._places:  # in the order in which they were passed on
-            part, text = parts[source], self._texts.get(source)
-            if text is not None and kind == "thought":
-                part = self._thought("".join(text.thoughts))
-            elif text is not None and isinstance(part, TextPart) and part.content != (words := "".join(text.words)):
-                part = replace(part, content=words)
-            ordered.append(part)
-        return response if ordered == list(response.parts) else replace(response, parts=ordered)
-
-    def _held(self, but: int | None = None) -> Iterator[ModelResponseStreamEvent]:
-        """What was held back of all texts but one, which another part follows."""
+    def rest(self, but: int | None = None) -> Iterator[ModelResponseStreamEvent]:
+        """Return what was held back of all texts but one, which another part follows."""
         for source, text in self._texts.items():
             if source != but and text.held:
                 yield from self._events(source, text.rest())
 
-    def _added(self, source: int, new: str) -> Iterator[ModelResponseStreamEvent]:
-        yield from self._events(source, self._texts[source].add(new))
-
     def _events(self, source: int, told: Iterator[tuple[_Kind, str]]) -> Iterator[ModelResponseStreamEvent]:
-        text = self._texts[source]
         for kind, new in told:
-            if (source, kind) not in self._places:
+            index = self._places.get((source, kind))
+            if index is None:
                 index = self._places[source, kind] = len(self._places)
-                part = self._thought(new) if kind == "thought" else replace(text.part, content=new)
+                # the id of thoughts that go back to the model in tags
+                thought = ThinkingPart(new, id="content")
+                part = thought if kind == "thought" else replace(self._texts[source].part, content=new)
                 yield PartStartEvent(index=index, part=part)
-            elif kind == "thought":
-                yield PartDeltaEvent(index=self._places[source, kind], delta=ThinkingPartDelta(content_delta=new))
             else:
-                yield PartDeltaEvent(index=self._places[source, kind], delta=TextPartDelta(new))
-
-    @staticmethod
-    def _thought(content: str) -> ThinkingPart:
-        return ThinkingPart(content, id="content")  # the id of thoughts that go back to the model in tags
+                delta = ThinkingPartDelta(content_delta=new) if kind == "thought" else TextPartDelta(new)
+                yield PartDeltaEvent(index=index, delta=delta)
 
     @staticmethod
     def _at(event: PartStartEvent | PartDeltaEvent, index: int) -> ModelResponseStreamEvent:
@@ -645,7 +552,7 @@ class TaggedThoughts:
 
 
 def _beginning_at_end(text: str, tag: str) -> int:
-    """The number of characters at the end of a text that a tag may begin with."""
+    """Return the number of characters at the end of a text that a tag may begin with."""
     return next((length for length in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-length:])), 0)
 
 
@@ -656,18 +563,22 @@ class OddReply:
         """Args: tags: of the model's thoughts. drops_blanks: blanks before the first word of a text are dropped."""
         self._thoughts = TaggedThoughts(tags, drops_blanks=drops_blanks)
         self._parts = PartsInOrder()
+        self._record = CompletedStreamedResponse(
+            ModelResponse(parts=[]), model_request_parameters=ModelRequestParameters(), replay_events=[]
+        )
+        """Has the parts that the passed events make."""
         for event in before:
             self.passed(event)
 
     def passed(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
         """Return the events that this one becomes."""
-        return [self._parts.passed(part) for part in self._thoughts.passed(event)]
+        return [keep(self._record, self._parts.passed(part)) for part in self._thoughts.passed(event)]
 
     def rest(self) -> list[ModelResponseStreamEvent]:
         """Return what is left when the stream has ended."""
-        rest = [self._parts.passed(part) for part in self._thoughts.rest()]
-        return [*rest, *self._parts.rest()]
+        rest = [keep(self._record, self._parts.passed(part)) for part in self._thoughts.rest()]
+        return rest + [keep(self._record, event) for event in self._parts.rest()]
 
     def whole(self, response: ModelResponse) -> ModelResponse:
         """Return the answer with the parts that were passed on. Args: response: as the stream has it."""
-        return self._parts.whole(self._thoughts.whole(response))
+        return replace(response, parts=self._record.get().parts)
