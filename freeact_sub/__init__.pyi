@@ -195,7 +195,7 @@ from freeact_sub.kernels.files import (
     OwnFiles as OwnFiles,
 )
 from freeact_sub.mcp import McpServers as McpServers
-from freeact_sub.models.no_model import (
+from freeact_sub.models.code_actions import (
     NoModel as NoModel,
 )
 from freeact_sub.modes import (

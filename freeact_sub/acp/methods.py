@@ -18,7 +18,7 @@ from freeact_sub.acp.session import Session
 from freeact_sub.agent import Agent
 from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
-from freeact_sub.models.names import require_model
+from freeact_sub.models.build import require_model
 from freeact_sub.modes import narrower
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out

@@ -202,7 +202,7 @@ def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
     if hasattr(options, "session"):  # it has one
         return config
     from freeact_sub.cli.first_start import with_model, with_package  # noqa: PLC0415
-    from freeact_sub.models.names import check_name  # noqa: PLC0415
+    from freeact_sub.models.build import check_name  # noqa: PLC0415
 
     config = with_model(config)
     check_name(config)
@@ -285,7 +285,7 @@ def answer(options: argparse.Namespace, settings: Settings) -> int:
     *files, question = options.words
     context = _context(files)
     config = settings(headless="auto")
-    from freeact_sub.models.names import require_model  # noqa: PLC0415
+    from freeact_sub.models.build import require_model  # noqa: PLC0415
 
     require_model(config)
     from freeact_sub.rlm import RLM  # noqa: PLC0415

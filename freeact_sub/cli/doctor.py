@@ -34,7 +34,7 @@ from freeact_sub.kernels.local import LocalKernel
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import policy_for, support, unenforced
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
-from freeact_sub.models.names import EXAMPLES, LOCAL, SERVERS, FoundModel, check_name, missing_extra, models_of_servers
+from freeact_sub.models.build import EXAMPLES, LOCAL, SERVERS, FoundModel, check_name, missing_extra, models_of_servers
 from freeact_sub.modes import MODES
 from freeact_sub.pythons.about import installed_in, packages_text
 from freeact_sub.pythons.project import find_project_python, gone

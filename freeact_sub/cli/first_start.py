@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from freeact_sub.config.schema import Config
-    from freeact_sub.models.names import FoundModel
+    from freeact_sub.models.build import FoundModel
 
 HEAD: Final = "No model is set yet. Which one do you want to use? (Saved for all folders.)"
 NAMED: Final = 4
@@ -34,7 +34,7 @@ def with_model(config: "Config") -> "Config":
     """
     if config.model:
         return config
-    from freeact_sub.models.names import find_models, require_model  # noqa: PLC0415
+    from freeact_sub.models.build import find_models, require_model  # noqa: PLC0415
 
     if config.base_url is not None:  # one that is found elsewhere cannot be meant
         raise ConfigError(
@@ -54,7 +54,7 @@ def with_package(config: "Config") -> "Config":
     Raises:
         ConfigError: The package is missing, and nobody is there to ask, or the answer is no, or it cannot be installed.
     """
-    from freeact_sub.models.names import missing_extra  # noqa: PLC0415
+    from freeact_sub.models.build import missing_extra  # noqa: PLC0415
 
     name = str(config.model)
     extra = missing_extra(name)

@@ -44,7 +44,7 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
     """
     from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415  # slow, as the next ones
     from freeact_sub.cli.settings import trusted_settings  # noqa: PLC0415
-    from freeact_sub.models.names import check_name  # noqa: PLC0415
+    from freeact_sub.models.build import check_name  # noqa: PLC0415
 
     arguments = {**load_arguments(options), "workspace": folder}
     config = trusted_settings(arguments)
@@ -61,7 +61,7 @@ def with_found_model(config: "Config") -> "Config":
     """Return the settings with the first model that is found; without one if none is."""
     import os  # noqa: PLC0415
 
-    from freeact_sub.models.names import find_models  # noqa: PLC0415  # slow to import
+    from freeact_sub.models.build import find_models  # noqa: PLC0415  # slow to import
 
     found = find_models(os.environ) if config.base_url is None else []
     if not found:

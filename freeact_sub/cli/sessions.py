@@ -184,7 +184,7 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
     config = _config(options, settings)
     if not models:
         models = [_own_model(options.session_id, config)]
-    from freeact_sub.models.names import check_name  # noqa: PLC0415  # slow to import, as those below
+    from freeact_sub.models.build import check_name  # noqa: PLC0415  # slow to import, as those below
 
     for model in models:
         check_name(config.model_copy(update={"model": model}))

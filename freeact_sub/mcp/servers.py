@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.connection import McpConnection, OnProgress
-from freeact_sub.mcp.elicitation import Ask
+from freeact_sub.mcp.connection import Ask, McpConnection, OnProgress
 from freeact_sub.mcp.envelopes import strict_json
 from freeact_sub.mcp.offers import (
     McpPrompt,

@@ -20,7 +20,7 @@ from freeact_sub.agents.call import calls_noted
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
 from freeact_sub.kernels.provider import make_provider
-from freeact_sub.models.no_model import NoModel
+from freeact_sub.models.code_actions import NoModel
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import rows
 from freeact_sub.text import one_line

@@ -11,7 +11,6 @@
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.
 """
 
-from freeact_sub.models.build import build_model, build_model_settings, make_traffic, usable_model
-from freeact_sub.models.names import require_model
+from freeact_sub.models.build import build_model, build_model_settings, make_traffic, require_model, usable_model
 
 __all__ = ["build_model", "build_model_settings", "make_traffic", "require_model", "usable_model"]

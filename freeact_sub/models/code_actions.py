@@ -49,6 +49,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from freeact_sub.errors import ConfigError
 from freeact_sub.models.arguments import Schemas, repaired
 from freeact_sub.models.blocks import HeldBlocks, as_text, parts_from_text, without_text_after_calls, without_tools
 from freeact_sub.models.borrowed_stream import (
@@ -586,3 +587,33 @@ def _acting(model: Model) -> CodeActionsModel | None:
     """Return the wrapper that decides how a model, or the first of a fallback chain, acts."""
     first = model.models[0] if isinstance(model, FallbackModel) else model
     return first if isinstance(first, CodeActionsModel) else None
+
+
+NO_MODEL: Final = "this agent has no model: only its kernel can be used"
+
+
+class NoModel(Model[Any]):
+    """Stands for a model that is not needed: `Agent(model=NoModel())` runs code, and branches and compares kernels.
+
+    Each request to it raises ConfigError.
+    """
+
+    @property
+    def model_name(self) -> str:
+        """See pydantic-ai."""
+        return "none"
+
+    @property
+    def system(self) -> str:
+        """See pydantic-ai."""
+        return "no model"
+
+    async def request(self, *_: Any, **__: Any) -> Any:
+        """See pydantic-ai. Raises: ConfigError: Always."""
+        raise ConfigError(NO_MODEL)
+
+    @asynccontextmanager
+    async def request_stream(self, *_: Any, **__: Any) -> AsyncGenerator[StreamedResponse]:
+        """See pydantic-ai. Raises: ConfigError: Always."""
+        raise ConfigError(NO_MODEL)
+        yield

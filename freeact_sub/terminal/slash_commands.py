@@ -21,7 +21,7 @@ from rich.text import Text
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
-from freeact_sub.models.names import check_name
+from freeact_sub.models.build import check_name
 from freeact_sub.modes import MODES
 from freeact_sub.show.heads import doing
 from freeact_sub.show.typed_commands import PROMPT_CHARS, OwnCommand, Rewind, context_text, cost_text, goes_along

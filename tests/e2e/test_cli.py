@@ -157,7 +157,7 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    monkeypatch.setattr("freeact_sub.models.names.SERVERS", {})
+    monkeypatch.setattr("freeact_sub.models.build.SERVERS", {})
     for name in set(os.environ) - set(environment()):
         monkeypatch.delenv(name)
     try:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e]
 DOWN, ESCAPE = "\x1b[B", "\x1b"
 PROGRAM = """
 import json, sys
-from freeact_sub.models import names
+from freeact_sub.models import build as names
 names.SERVERS = json.loads(sys.argv[1])
 names.PACKAGES = dict(names.PACKAGES) | json.loads(sys.argv[2])
 from freeact_sub import extras

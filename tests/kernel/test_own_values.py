@@ -17,7 +17,7 @@ from support.waiting import WORKS_ON
 
 from freeact_sub import Agent, Budget, Config, InvalidRequestError, KernelError, KernelLostError, KernelValueError, NoModel
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput
-from freeact_sub.models.no_model import NO_MODEL
+from freeact_sub.models.code_actions import NO_MODEL
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel

@@ -10,7 +10,7 @@ from freeact_sub import Config, KernelConfig
 from freeact_sub.cli import doctor
 from freeact_sub.cli.doctor import Finding, check_machine, check_model, check_python, is_writable
 from freeact_sub.kernels.wall.sandbox import Support
-from freeact_sub.models.names import FoundModel
+from freeact_sub.models.build import FoundModel
 
 LOCAL = FoundModel(model="openai-chat:qwen", because="Ollama at 127.0.0.1:11434", base_url="http://127.0.0.1:11434/v1")
 

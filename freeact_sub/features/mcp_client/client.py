@@ -24,7 +24,7 @@ from freeact_sub.tools import JudgedToolset, head_and_tail
 
 if TYPE_CHECKING:  # most agents have no servers
     from freeact_sub.mcp import McpResult, McpServers
-    from freeact_sub.mcp.elicitation import Ask
+    from freeact_sub.mcp.connection import Ask
 
 SERVERS: Final = (
     "- MCP servers, callable from code: await agent.mcp.SERVER.TOOL(...); help(agent.mcp.SERVER.TOOL) explains one: "

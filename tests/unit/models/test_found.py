@@ -5,7 +5,7 @@ from typing import Any
 from support.model_lists import OLLAMA, OPENAI, closed_port, model_list, silent
 from support.tables import each
 
-from freeact_sub.models.names import EXAMPLES, MAX_MODELS, FoundModel, models_of_keys, models_of_servers
+from freeact_sub.models.build import EXAMPLES, MAX_MODELS, FoundModel, models_of_keys, models_of_servers
 
 
 def names(port: int) -> list[str]:

@@ -12,7 +12,7 @@ from support.tables import each
 
 from freeact_sub import Config
 from freeact_sub.errors import ConfigError, speaking_of_options
-from freeact_sub.models.names import EXAMPLES, PACKAGES, PROVIDERS, check_name, missing_extra, name_meant, require_model
+from freeact_sub.models.build import EXAMPLES, PACKAGES, PROVIDERS, check_name, missing_extra, name_meant, require_model
 
 
 @each(
