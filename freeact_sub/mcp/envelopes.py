@@ -164,10 +164,7 @@ def _some(items: list[Any]) -> str:
 
 def sound_schema(schema: Any) -> dict[str, Any]:
     """The schema of an object, without what JSON Schema does not allow."""
-    try:
-        strict = strict_json(schema)
-    except ValueError:
-        strict = _cut(schema, 0)
+    strict = strict_json(schema, cuts=True)
     sound = _schema(strict, 0)
     root = _rooted(sound if isinstance(sound, dict) else {})
     _resolve(root, root)
@@ -180,15 +177,6 @@ def shortened_text(text: str) -> str:
         return text
     kept = MAX_TEXT_CHARS - 50
     return f"{text[:kept]} [… {len(text) - kept:,} more characters]"
-
-
-def _cut(value: Any, depth: int) -> Any:
-    """The value without what is too deep."""
-    if isinstance(value, dict | list) and depth >= MAX_DEPTH:
-        return None
-    if isinstance(value, dict):
-        return {name: _cut(item, depth + 1) for name, item in value.items()}
-    return [_cut(item, depth + 1) for item in value] if isinstance(value, list) else strict_json(value)
 
 
 def _schema(schema: Any, depth: int) -> dict[str, Any] | bool:
@@ -352,20 +340,27 @@ _KEYWORDS: Final[dict[str, _Reader]] = {name: reader for names, reader in _READE
 """The keywords of JSON Schema, and how each is read: None where its value is not allowed. Others are kept."""
 
 
-def strict_json(value: Any, depth: int = 0) -> Any:
-    """The value with whole text, and null in place of numbers that JSON does not have.
+def strict_json(value: Any, depth: int = 0, *, cuts: bool = False) -> Any:
+    """Return the value with whole text, and null in place of numbers that JSON does not have.
+
+    Args:
+        value: Data of JSON, with what some writers add to it.
+        depth: That of the value in another one.
+        cuts: Null stands in place of what is too deep.
 
     Raises:
         ValueError: It is too deep.
     """
     if depth > MAX_DEPTH:
+        if cuts:
+            return None
         raise ValueError(f"it has more than {MAX_DEPTH} lists and objects inside each other")
     if isinstance(value, str):
         return whole_text(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {whole_text(str(name)): strict_json(item, depth + 1) for name, item in value.items()}
+        return {whole_text(str(name)): strict_json(item, depth + 1, cuts=cuts) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [strict_json(item, depth + 1) for item in value]
+        return [strict_json(item, depth + 1, cuts=cuts) for item in value]
     return value

@@ -255,34 +255,31 @@ async def read_pages(fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIter
             break
 
 
+async def _entries(fetch: Callable[[str | None], Awaitable[Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async for page in read_pages(fetch):
+        found += opened(page)
+        if len(found) >= MAX_ENTRIES:
+            break
+    return found[:MAX_ENTRIES]
+
+
 async def list_resources(client: "mcp.Client") -> tuple[McpResource, ...]:
     """The server's resources, then its templates."""
     if client.server_capabilities.resources is None:
         return ()
-    found: list[McpResource] = []
-    async for page in read_pages(lambda cursor: client.list_resources(cursor=cursor, cache_mode="refresh")):
-        found += [_resource(entry, "uri") for entry in opened(page)]
-        if len(found) >= MAX_ENTRIES:
-            break
-    found = found[:MAX_ENTRIES]
-    async for page in read_pages(lambda cursor: client.list_resource_templates(cursor=cursor, cache_mode="refresh")):
-        found += [_resource(entry, "uriTemplate") for entry in opened(page)]
-        if len(found) >= 2 * MAX_ENTRIES:
-            break
-    return tuple(dict.fromkeys(found))[: 2 * MAX_ENTRIES]
+    listed = await _entries(lambda cursor: client.list_resources(cursor=cursor, cache_mode="refresh"))
+    templates = await _entries(lambda cursor: client.list_resource_templates(cursor=cursor, cache_mode="refresh"))
+    found = [*(_resource(entry, "uri") for entry in listed), *(_resource(entry, "uriTemplate") for entry in templates)]
+    return tuple(dict.fromkeys(found))
 
 
 async def list_prompts(client: "mcp.Client") -> tuple[McpPrompt, ...]:
     """The server's prompts."""
     if client.server_capabilities.prompts is None:
         return ()
-    found: dict[str, McpPrompt] = {}
-    async for page in read_pages(lambda cursor: client.list_prompts(cursor=cursor, cache_mode="refresh")):
-        for entry in opened(page):
-            found.setdefault(entry["name"], _prompt(entry))
-        if len(found) >= MAX_ENTRIES:
-            break
-    return tuple(found.values())[:MAX_ENTRIES]
+    listed = await _entries(lambda cursor: client.list_prompts(cursor=cursor, cache_mode="refresh"))
+    return tuple({entry["name"]: _prompt(entry) for entry in reversed(listed)}.values())[::-1]
 
 
 async def read_resource(client: "mcp.Client", uri: str) -> McpResult:

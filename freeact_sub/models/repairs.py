@@ -199,15 +199,17 @@ def _is_new_in_messages(event: Event, carried: Event) -> bool:
     return kind == "content_block_delta" and carried.get(_PIECES.get(str(carried.get("type")), "")) is None
 
 
-def _with_fields(event: Event, events: "ServedEvents") -> Event:
+def _with_fields(event: Event, model: str = "") -> Event:
     match event["type"]:
         case "message_start":
             usage = {"input_tokens": 0, "output_tokens": 0, **_told(event["message"].get("usage"))}
-            return {**event, "message": {"id": "", "model": events.model, **event["message"], "usage": usage}}
+            return {**event, "message": {"id": "", "model": model, **event["message"], "usage": usage}}
         case "message_delta":
             return {**event, "usage": {"output_tokens": 0, **_told(event.get("usage"))}}
-    block = event["content_block"]
-    return {**event, "content_block": _BLOCKS.get(str(block.get("type")), {}) | _told(block)}
+        case "content_block_start":
+            block = event["content_block"]
+            return {**event, "content_block": _BLOCKS.get(str(block.get("type")), {}) | _told(block)}
+    return event
 
 
 MESSAGES: Final = (
@@ -219,8 +221,8 @@ MESSAGES: Final = (
     Repair("an event or a piece of a new kind", _is_new_in_messages, _nothing),
     Repair(
         "fields that are left out",
-        lambda event, _: event["type"] in ("message_start", "message_delta", "content_block_start"),
-        _with_fields,
+        lambda event, _: _with_fields(event) != event,
+        lambda event, events: _with_fields(event, events.model),
     ),
 )
 

@@ -12,6 +12,7 @@ passes as it came, unless one of the `repairs` of its protocol is needed.
 
 import codecs
 import json
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -24,6 +25,8 @@ from freeact_sub.models.borrowed_stream import http_client_of
 from freeact_sub.models.observers import models_in
 from freeact_sub.models.repairs import CHAT, LAST, MESSAGES, RESPONSES, Repair, carried, choice_of, of_error
 from freeact_sub.text import one_line
+
+logger = logging.getLogger(__name__)
 
 QUOTED_CHARS: Final = 150
 """The characters of an invalid body that an error quotes."""
@@ -46,7 +49,8 @@ class ServedEvents(ABC):
 
     def __init__(self, address: str, kind: str, model: str) -> None:
         """Args: address: of the server. kind: the content type of the response. model: the name that was asked for."""
-        self._address, self._kind, self.model = address, kind, model
+        self._address, self._kind = address, kind
+        self.model: str = model
         self.has_begun = False
         """Whether a part of a reply has arrived."""
         self.has_ended = False
@@ -137,6 +141,7 @@ class ServedEvents(ABC):
         content = carried(event)
         for repair in self.repairs:
             if repair.when(event, content):
+                logger.debug("%s sends %s: repaired", self._address, repair.name)
                 repaired = repair.make(event, self)
                 if repaired is None:
                     return b""

@@ -6,6 +6,10 @@ import pytest
 from support.tables import each
 from support.wire import CHAT, MESSAGE, MESSAGES, PROTOCOLS, RESPONSE, RESPONSES, answered, chunk, data, event
 
+from freeact_sub.models.repairs import carried
+from freeact_sub.models.wire import PROTOCOLS as SERVED
+
+PATHS = {"chat": "/completions", "messages": "/messages", "responses": "/responses"}
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
 CODE = json.dumps({"code": "print(41)"})
@@ -175,3 +179,19 @@ async def test_a_refusal_ends_with_its_words(name, tmp_path):
     result, server = await answered(tmp_path, refused, protocol=PROTOCOLS[name])
     assert (result.status, len(server.requests)) == ("failed", 1)
     assert words in result.error
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_events_of_a_plain_server_need_no_repair_and_pass_as_they_came(name):
+    protocol, read = PROTOCOLS[name], next(one for one in SERVED if one.path.endswith(PATHS[name]))
+    for body in (b"".join(protocol.texts(WORDS)) + protocol.end, b"".join(protocol.call([CODE])) + protocol.end_of_call):
+        events = [json.loads(line[5:]) for line in body.splitlines() if line.startswith(b"data: {")]
+        assert not [repair.name for event in events for repair in read.repairs if repair.when(event, carried(event))]
+        served = read("http://m", "text/event-stream", "m")
+        lines = [line for line in body.splitlines() if line.startswith(b"data")]
+        assert [line for line in (served.read(body) + served.end()).splitlines() if line.startswith(b"data")] == lines
+
+
+def test_each_repair_has_a_name():
+    for read in SERVED:
+        assert len({repair.name for repair in read.repairs}) == len(read.repairs) > 0
