@@ -86,6 +86,28 @@ def one_line(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+ERROR_CHARS: Final = 300
+"""The characters of a server's message that are shown."""
+_PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
+"""The beginning of a page, which is for browsers."""
+
+
+def error_words(body: object) -> str:
+    """Return the message in the body of a server's error; empty if there is none for people."""
+    if isinstance(body, bytes | str):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+            return "" if _PAGE.match(text) else one_line(text, ERROR_CHARS)
+    if isinstance(body, list | tuple):
+        return next((said for item in body if (said := error_words(item))), "")
+    if isinstance(body, dict):
+        known = ("message", "error_description", "error", "detail", "title", "msg", "reason")
+        return next((said for name in known if (said := error_words(body.get(name)))), "")
+    return "" if body is None else one_line(str(body), ERROR_CHARS)
+
+
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of the text, with the number of the others at its end."""
     left = len(text) - limit

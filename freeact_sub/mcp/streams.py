@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from freeact_sub.mcp.envelopes import sealed
 from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
-from freeact_sub.text import one_line
+from freeact_sub.text import ERROR_CHARS, error_words, one_line
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
@@ -48,7 +48,6 @@ HALVES: Final = re.compile(
 """In JSON: a backslash, a character in two halves, or (the group) half a character."""
 USUAL: Final = (400, 404)
 """The statuses with which the protocol sends its own errors."""
-WORDS_CHARS: Final = 250
 GARBAGE_SECONDS: Final = 60.0
 """Between two log lines about the same fault."""
 
@@ -188,7 +187,9 @@ class RefusedBody(httpx2.AsyncByteStream):
         except ValidationError:
             message = None
         if not isinstance(message, JSONRPCError):
-            return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=self._code, message=self._with(_words(sent))))
+            return JSONRPCError(
+                jsonrpc="2.0", id=None, error=ErrorData(code=self._code, message=self._with(error_words(sent)))
+            )
         if self._is_usual and not self._retry_after:
             return message
         error = message.error.model_copy(update={"message": self._with(message.error.message)})
@@ -198,25 +199,6 @@ class RefusedBody(httpx2.AsyncByteStream):
         """The status before a server's words."""
         wait = f" (retry-after: {one_line(self._retry_after, 40)})" if self._retry_after else ""
         return f"{self._status}{wait}{words and ': '}{words}"
-
-
-def _words(sent: bytes) -> str:
-    """What the body of a refusal says to people; empty if nothing."""
-    try:
-        body = json.loads(sent)
-    except ValueError:
-        text = sent.decode(errors="replace").strip()
-        return "" if text.startswith("<") else one_line(text, WORDS_CHARS)  # a page is for browsers
-    return _words_in(body)
-
-
-def _words_in(body: object) -> str:
-    if isinstance(body, str):
-        return one_line(body, WORDS_CHARS)
-    if isinstance(body, dict):
-        known = ("message", "error_description", "detail", "title", "error", "msg", "reason")
-        return next((words for name in known if (words := _words_in(body.get(name)))), "")
-    return next((words for item in body if (words := _words_in(item))), "") if isinstance(body, list) else ""
 
 
 class OpenRequests:
@@ -372,7 +354,7 @@ def _refusal(error: Exception) -> JSONRPCError | None:
         )
         if "method" in sent or isinstance(sent.get("id"), bool) or not isinstance(sent.get("id"), str | int):
             return None
-        return _error(sent["id"], f"the response does not follow the protocol: {one_line(json.dumps(sent), WORDS_CHARS)}")
+        return _error(sent["id"], f"the response does not follow the protocol: {one_line(json.dumps(sent), ERROR_CHARS)}")
     head, tail = line[:KEPT_BYTES].encode(errors="replace"), line[-KEPT_BYTES:].encode(errors="replace")
     if b'"method"' in head or not (b'"result"' in head or b'"error"' in head):
         return None

@@ -8,7 +8,6 @@
 - `failure`: status, model, the server's words, the way out.
 """
 
-import json
 import os
 import re
 from ipaddress import ip_address
@@ -38,12 +37,10 @@ from pydantic_ai.providers import infer_provider_class
 from freeact_sub.config.network_variables import proxy_for
 from freeact_sub.errors import FreeactError
 from freeact_sub.models.observers import models_in
-from freeact_sub.text import one_line
+from freeact_sub.text import ERROR_CHARS, error_words, one_line
 
 NOTHING_CAME: Final = "Streamed response ended without content"
 """How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
-WORDS_CHARS: Final = 300
-"""The characters of a server's message that are shown."""
 KEY_CHARS: Final = 6
 """A shorter key, such as `x` for a server of one's own, is no secret, and may be part of any word."""
 KEYS: Final = {
@@ -57,8 +54,6 @@ KEYS: Final = {
     "vercel": "VERCEL_AI_GATEWAY_API_KEY",
 }
 """The environment variables of keys that are not named after their provider."""
-_PAGE: Final = re.compile(r"\s*<[a-zA-Z!?/]")
-"""How a page begins, which is for browsers."""
 _BUSY: Final = (429, 503, 529)
 _PASSING: Final = (408, 409, 425)
 _LASTING: Final = (501, 505, 511)
@@ -103,15 +98,15 @@ def _described(error: Exception, model: Model) -> str:
         case FallbackExceptionGroup(exceptions=errors):
             return "no model answered: " + "; ".join(failure(inner, model) for inner in errors)
         case ModelHTTPError():
-            said = words_of(error.body)
+            said = error_words(error.body)
             return f"{error.model_name} answered {error.status_code}{said and f' ({said})'}: {_way_out(error, model)}"
         case ModelRequestTimeout():
             return f"{error} (setting `{error.setting}{'_seconds' * (error.setting == 'first_event_timeout')}`)"
         case ModelAPIError():
-            said = words_of(error.body) or one_line(error.message, WORDS_CHARS)
+            said = error_words(error.body) or one_line(error.message, ERROR_CHARS)
             return f"{error.model_name}: {_unreachable(error, model) or said}"
         case UnexpectedModelBehavior():
-            said = words_of(error.body)
+            said = error_words(error.body)
             return f"{type(error).__name__}: {error.message}{said and f' ({said})'}"
         case FreeactError() | UserError():
             return str(error)
@@ -121,22 +116,6 @@ def _described(error: Exception, model: Model) -> str:
 def is_expected(error: Exception) -> bool:
     """Whether its sentence says all: no traceback is needed, as of a bug in a program, a tool, a tap or here."""
     return isinstance(error, FreeactError | AgentRunError | UserError | FallbackExceptionGroup)
-
-
-def words_of(body: object) -> str:
-    """The message in the body of a server's error; empty if there is none for people."""
-    if isinstance(body, bytes | str):
-        try:
-            body = json.loads(body)
-        except ValueError:
-            text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-            return "" if _PAGE.match(text) else one_line(text, WORDS_CHARS)
-    if isinstance(body, list | tuple):
-        return next((said for item in body if (said := words_of(item))), "")
-    if isinstance(body, dict):
-        known: dict[Any, Any] = body
-        return next((said for name in ("message", "error", "detail", "msg") if (said := words_of(known.get(name)))), "")
-    return "" if body is None else one_line(str(body), WORDS_CHARS)
 
 
 def key_of(model: Model) -> str | None:
@@ -240,7 +219,7 @@ def is_overflow(error: ModelAPIError) -> bool:
         return False
     if any(_CODE.search(code) for code in _codes_of(error)):
         return True
-    words = _all_words_of(error.body) or error.message
+    words = _all_error_words(error.body) or error.message
     if _TOO_LARGE_WORDS.search(words):
         return True
     words = _ARGUMENT.sub(" ", words)
@@ -267,7 +246,7 @@ def _codes_of(error: ModelAPIError) -> list[str]:
     return [str(code) for code in codes if code]
 
 
-def _all_words_of(body: object) -> str:
+def _all_error_words(body: object) -> str:
     """All texts under names for messages, in a body of any shape."""
     return (
         body

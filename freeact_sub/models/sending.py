@@ -41,9 +41,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
-from freeact_sub.models.failures import busy, context_of, is_overflow, passes, reason_of, words_of
+from freeact_sub.models.failures import busy, context_of, is_overflow, passes, reason_of
 from freeact_sub.models.observers import Meter, models_in
 from freeact_sub.system.process import chance
+from freeact_sub.text import error_words
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -407,4 +408,4 @@ class Prefixes:
 def raise_overflow(error: Exception) -> None:
     """Raises: ContextOverflowError: The server refuses the request because it is too long."""
     if isinstance(error, ModelAPIError) and is_overflow(error):
-        raise ContextOverflowError(context_tokens=context_of(error), said=words_of(error.body)) from error
+        raise ContextOverflowError(context_tokens=context_of(error), said=error_words(error.body)) from error
