@@ -26,9 +26,9 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.terminal.conversation.display import Display
-from freeact_sub.terminal.conversation.present import Present
-from freeact_sub.terminal.driver import Keyboard
+from freeact_sub.terminal.display import Display
+from freeact_sub.terminal.present import Present
+from freeact_sub.terminal.surface import Keyboard
 
 EVENTS_PER_SECOND: Final = 5000
 BATCH: Final = 25
@@ -88,7 +88,7 @@ async def main() -> None:
         views = Stories()
         await feed(case, seconds, lambda event: views.observe(event) and None, lambda: asyncio.sleep(0))
         return
-    keyboard = Mock(spec=Keyboard, **{"answer_key.return_value": False, "take_back.return_value": ""})
+    keyboard = Mock(spec=Keyboard, actions=(), **{"answer_key.return_value": False, "take_back.return_value": ""})
     present = Present(config=Config(), once=False, phase="running", run=SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]
     display = Display(present, verbose=False, keyboard=keyboard, other_program=contextlib.nullcontext)  # type: ignore[arg-type]
 

@@ -16,10 +16,9 @@ from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.rows import Row
 from freeact_sub.show.wording import is_news
 from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
-from freeact_sub.terminal.conversation.display import Display
-from freeact_sub.terminal.driver import Keyboard, OtherProgram
+from freeact_sub.terminal.display import Display
 from freeact_sub.terminal.plain_lines import PlainLines
-from freeact_sub.terminal.plain_screen import PlainScreen
+from freeact_sub.terminal.surface import Keyboard, OtherProgram, PlainScreen
 from freeact_sub.text import counted, one_line, visible
 
 KEYS: Final = (

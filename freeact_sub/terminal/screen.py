@@ -54,11 +54,11 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
-from freeact_sub.terminal.driver import Attention, Keyboard, Notify, OtherProgram, Picture, Surface
 from freeact_sub.terminal.input.line import GUARD_SECONDS, InputLine
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.picker import Picker
 from freeact_sub.terminal.pictures import cell_size
+from freeact_sub.terminal.surface import Attention, Keyboard, Notify, OtherProgram, Surface
 
 RESIZED_SECONDS: Final = 0.3
 """For so long after a change of the window few rows are drawn: those that the next one moves off it are not erased."""
@@ -83,11 +83,25 @@ class Screen(Surface):
     line: InputLine
 
     def __init__(
-        self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto", other_program: OtherProgram = nullcontext
+        self,
+        live: Callable[[int], RenderableType | None],
+        status: Callable[[], str],
+        keyboard: Keyboard,
+        *,
+        notify: Notify = "auto",
+        other_program: OtherProgram = nullcontext,
     ) -> None:
-        """Args: notify: how a person is called who looks elsewhere."""
+        """Makes it.
+
+        Args:
+            live: Returns the drawing above the input line, in at most so many rows.
+            status: Returns the line below it.
+            keyboard: Gets keys and lines.
+            notify: How a person is called who looks elsewhere.
+            other_program: See `OtherProgram`.
+        """
         super().__init__(keyboard, other_program)
-        self._picture = picture
+        self._picture, self._status = live, status
         self.console = make_console(self._stdout)
         output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
         assert isinstance(output, WipingOutput)
@@ -302,7 +316,7 @@ class Screen(Surface):
             dont_extend_height=True,
             height=Dimension(min=1, max=INPUT_ROWS),
         )
-        status = Window(FormattedTextControl(self._picture.status), height=1, style="class:status")
+        status = Window(FormattedTextControl(self._status), height=1, style="class:status")
         application: Application[None] = Application(
             layout=Layout(
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
@@ -336,7 +350,7 @@ class Screen(Surface):
         self._narrowed = has_menu or is_resized
         rows = self.live_rows - (MENU_ROWS if has_menu else 0)
         rows = RESIZED_ROWS if is_resized else max(rows, RESIZED_ROWS)
-        renderable = self._picture.live(rows)
+        renderable = self._picture(rows)
         if renderable is None:
             self._live = ""
             return

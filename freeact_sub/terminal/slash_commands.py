@@ -19,30 +19,38 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from freeact_sub.agent_names import short_id
+from freeact_sub.agent_names import agents_meant, candidates, short_id
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.models.build import check_name
 from freeact_sub.modes import MODES
 from freeact_sub.show.heads import doing
-from freeact_sub.show.typed_commands import PROMPT_CHARS, OwnCommand, Rewind, context_text, cost_text, goes_along
+from freeact_sub.show.typed_commands import (
+    PROMPT_CHARS,
+    OwnCommand,
+    Rewind,
+    context_text,
+    cost_text,
+    find_agent,
+    goes_along,
+)
 from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.drawing.area import AgentsTable
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 from freeact_sub.terminal.drawing.banner import mode_words
-from freeact_sub.terminal.orders import FORK, Compaction, Opening, earlier_sessions
+from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.conversation.console import Console
-    from freeact_sub.terminal.conversation.display import Display
+    from freeact_sub.terminal.conversation import Person
+    from freeact_sub.terminal.display import Display
 
 
 FIXED: Final = "the model cannot change here: the conversation is not kept"
 
 
-def mode_command(person: "Console", name: str) -> None:
+def mode_command(person: "Person", name: str) -> None:
     """`/mode [NAME]`."""
     present = person.present
     if name in MODES:
@@ -54,19 +62,19 @@ def mode_command(person: "Console", name: str) -> None:
         person.display.note(f"mode {words} · sandbox {present.config.kernel.sandbox}")
 
 
-def mode_choices(_person: "Console") -> Iterable[tuple[str, str]]:
+def mode_choices(_person: "Person") -> Iterable[tuple[str, str]]:
     """Return the modes with their meanings."""
     return [(mode, WORDS[mode]) for mode in MODES]
 
 
-def next_mode(person: "Console") -> None:
+def next_mode(person: "Person") -> None:
     """Chooses the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
     mode = person.present.mode
     modes = MODES if person.present.config.mode == "full" else MODES[:-1]
     _choose_mode(person, modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
 
 
-def model_command(person: "Console", name: str) -> None:
+def model_command(person: "Person", name: str) -> None:
     """`/model [NAME]`."""
     if name:
         wanted = person.present.config.models.names.get(name, name)
@@ -85,7 +93,7 @@ def model_command(person: "Console", name: str) -> None:
         )
 
 
-def model_choices(person: "Console") -> Iterable[tuple[str, str]]:
+def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
     """Return the models that the settings name."""
     return [(name, str(model)) for name, model in person.present.config.models.names.items()]
 
@@ -100,7 +108,7 @@ def use_mode(display: "Display", agent: "Agent", mode: Any) -> bool:
     return True
 
 
-def _choose_mode(person: "Console", mode: Any) -> None:
+def _choose_mode(person: "Person", mode: Any) -> None:
     present = person.present
     words = f"mode {mode}: {WORDS[mode]}"
     if present.agent is None:
@@ -113,9 +121,9 @@ def _choose_mode(person: "Console", mode: Any) -> None:
         person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)}")
 
 
-def _choose_model(person: "Console", model: str) -> None:
+def _choose_model(person: "Person", model: str) -> None:
     present = person.present
-    if not person.may_change_settings:
+    if not person.conversation.may_change_settings:
         person.display.hint(FIXED)
         return
     present.wanted["model"] = model
@@ -137,13 +145,13 @@ DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 LOADING: Final = "the agent is still starting: try again in a moment"
 
 
-def diff(person: "Console", rest: str) -> None:
+def diff(person: "Person", rest: str) -> None:
     """`/diff [N]`."""
     if (agent := _compared(person, "/diff", rest, ", or its files are not kept")) is not None:
         person.display.screen.start(_diff(person, agent, int(rest or 1)))
 
 
-def effects(person: "Console", rest: str) -> None:
+def effects(person: "Person", rest: str) -> None:
     """`/effects [N]`."""
     if (agent := _compared(person, "/effects", rest)) is None:
         return
@@ -155,7 +163,7 @@ def effects(person: "Console", rest: str) -> None:
         person.display.screen.start(_effects(person, agent, int(rest or 1)))
 
 
-def _compared(person: "Console", command: str, rest: str, perhaps: str = "") -> "Agent | None":
+def _compared(person: "Person", command: str, rest: str, perhaps: str = "") -> "Agent | None":
     """The agent whose prompts can be compared with now; None: the person was told why there is nothing to compare."""
     agent = person.present.agent
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
@@ -167,7 +175,7 @@ def _compared(person: "Console", command: str, rest: str, perhaps: str = "") -> 
     return None
 
 
-async def _effects(person: "Console", agent: "Agent", prompts: int) -> None:
+async def _effects(person: "Person", agent: "Agent", prompts: int) -> None:
     from freeact_sub.terminal.questions.card import drawn_changes  # noqa: PLC0415  # slow to import
 
     try:
@@ -185,7 +193,7 @@ async def _effects(person: "Console", agent: "Agent", prompts: int) -> None:
     _show(person, Text("\n").join([Text(head, "bold"), *problem, *lines]), len(lines))
 
 
-async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
+async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
     try:
         text = await agent.diff(prompts)
     except FreeactError as error:
@@ -199,7 +207,7 @@ async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
         _show(person, drawn, text.count("\n"))
 
 
-def tools(person: "Console", _rest: str) -> None:
+def tools(person: "Person", _rest: str) -> None:
     """`/tools`."""
     from freeact_sub.features.background import Subagents  # noqa: PLC0415  # slow to import
     from freeact_sub.features.plan import UpdatePlan  # noqa: PLC0415
@@ -216,7 +224,7 @@ def tools(person: "Console", _rest: str) -> None:
     person.display.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
 
 
-def permissions(person: "Console", rest: str) -> None:
+def permissions(person: "Person", rest: str) -> None:
     """`/permissions [command]`."""
     from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415  # slow to import
 
@@ -224,7 +232,7 @@ def permissions(person: "Console", rest: str) -> None:
     _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
 
 
-def status(person: "Console", _rest: str) -> None:
+def status(person: "Person", _rest: str) -> None:
     """`/status`: what the banner said, as it is now."""
     from freeact_sub.terminal.drawing.banner import facts  # noqa: PLC0415  # slow to import
 
@@ -234,7 +242,7 @@ def status(person: "Console", _rest: str) -> None:
     person.display.print(facts(chosen, session or "not kept", present.code_rule))
 
 
-def config(person: "Console", _rest: str) -> None:
+def config(person: "Person", _rest: str) -> None:
     """`/config`: without secrets."""
     chosen = person.present.config.model_copy(update=person.present.wanted)
     _tell(person, lambda: config_text(chosen))
@@ -253,7 +261,7 @@ def config_text(config: "Config") -> str:
     return f"{text}\n{others}"
 
 
-def trust(person: "Console", _rest: str) -> None:
+def trust(person: "Person", _rest: str) -> None:
     """`/trust`."""
     _tell(person, lambda: _trust_text(person.present.config.workspace))
 
@@ -273,7 +281,7 @@ def _trust_text(workspace: Path) -> str:
     return "you have seen all settings of this workspace as they are now"
 
 
-def export(person: "Console", rest: str) -> None:
+def export(person: "Person", rest: str) -> None:
     """`/export [FORMAT] [FILE]`."""
     to, _, name = (rest or "html").partition(" ")
     session = person.present.agent.session_id if person.present.agent is not None else None
@@ -295,12 +303,12 @@ def _exported(session: str, to: Any, file: Path) -> str:
     return f"written: {file.absolute()}"
 
 
-def formats(_person: "Console") -> Iterable[tuple[str, str]]:
+def formats(_person: "Person") -> Iterable[tuple[str, str]]:
     """Return the formats with their meanings."""
     return FORMATS.items()
 
 
-def _tell(person: "Console", text: Callable[[], str]) -> None:
+def _tell(person: "Person", text: Callable[[], str]) -> None:
     """Shows the text that a function returns; it may read files."""
 
     async def tell() -> None:
@@ -313,7 +321,7 @@ def _tell(person: "Console", text: Callable[[], str]) -> None:
     person.display.screen.start(tell())
 
 
-def _show(person: "Console", drawn: Text, lines: int) -> None:
+def _show(person: "Person", drawn: Text, lines: int) -> None:
     if lines > PAGED_LINES:
         person.display.page_drawn(drawn)
     else:
@@ -324,7 +332,7 @@ COPY_CHARS: Final = 100_000
 """Bound on a text for the clipboard; terminals take no more."""
 
 
-def resume(person: "Console", rest: str) -> None:
+def resume(person: "Person", rest: str) -> None:
     """`/resume [ID]`: without an id a person picks one, where there is a screen for that."""
     agent = person.present.agent
     if rest or agent is None or not person.display.has_pages:
@@ -333,7 +341,7 @@ def resume(person: "Console", rest: str) -> None:
         person.display.screen.start(_pick(person, agent))
 
 
-async def _pick(person: "Console", agent: "Agent") -> None:
+async def _pick(person: "Person", agent: "Agent") -> None:
     from freeact_sub.terminal.picker import Picker, choices_of  # noqa: PLC0415  # slow to import
 
     store, workspace = agent.sessions, agent.config.workspace
@@ -343,7 +351,7 @@ async def _pick(person: "Console", agent: "Agent") -> None:
         person.present.waiting.put(Opening(session=picker.chosen))
 
 
-def session_choices(person: "Console") -> Iterable[tuple[str, str]]:
+def session_choices(person: "Person") -> Iterable[tuple[str, str]]:
     """The ids of the sessions of this folder, the newest first, each with its title and age."""
     if (agent := person.present.agent) is None:
         return []
@@ -362,15 +370,15 @@ class Command:
     name: str
     words: str
     """A few words about its effect."""
-    run: Callable[["Console", str], None]
+    run: Callable[["Person", str], None]
     """Called with the text after the name."""
     usage: str = ""
     """The form of the text after the name."""
-    choices: Callable[["Console"], Iterable[tuple[str, str]]] = lambda _: ()
+    choices: Callable[["Person"], Iterable[tuple[str, str]]] = lambda _: ()
     """Returns possible texts after the name, with their meanings. Called in another thread."""
 
 
-def run_command(person: "Console", line: str) -> None:
+def run_command(person: "Person", line: str) -> None:
     """Carries out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
@@ -382,7 +390,7 @@ def run_command(person: "Console", line: str) -> None:
         command.run(person, rest[0] if rest else "")
 
 
-def offers(person: "Console", line: str) -> Iterable[tuple[str, str]]:
+def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:
     """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
     name, space, rest = line.partition(" ")
     if not space:
@@ -406,34 +414,80 @@ def help_table(own: Mapping[str, OwnCommand], keys: Iterable[tuple[str, str]]) -
     return table
 
 
-def _help(person: "Console", _rest: str) -> None:
+def _help(person: "Person", _rest: str) -> None:
     person.display.print(help_table(person.present.own_commands, person.display.keys))
 
 
-def _in_turn(asked: Rewind | Opening) -> Callable[["Console", str], None]:
+def _in_turn(asked: Rewind | Opening) -> Callable[["Person", str], None]:
     """Queues it among the prompts."""
     return lambda person, _: person.present.waiting.put(asked)
 
 
-def _agents(person: "Console", _rest: str) -> None:
+def _agents(person: "Person", _rest: str) -> None:
     if person.present.agent is None:
         person.display.note("no agent is at work")
     else:
         person.display.print(AgentsTable(agents=person.present.agent.agents(), views=person.display.views))
 
 
-def _send(person: "Console", rest: str) -> None:
+def _control(person: "Person", name: str, who: str, text: str) -> None:
+    """Cancels an agent, puts it into focus, or sends it a message."""
+    present = person.present
+    run = present.run
+    may_be_a_child = name == "/cancel" and who  # it may be at work in the background
+    if present.agent is None or (run is None and not may_be_a_child):
+        person.display.note("no agent is at work")
+        return
+    try:
+        agent = find_agent(present.agent.agents(), who or present.agent.agent_id, person.display.views.labels)
+    except LookupError as error:
+        person.display.note(str(error))
+        return
+    is_root, called = agent.parent_id is None, person.display.name(agent)
+    match name:
+        case "/cancel" if is_root:
+            person.conversation.cancel()
+        case "/cancel":
+            present.agent.cancel(agent.agent_id)
+        case "/focus":
+            present.focus = None if is_root else agent
+            person.display.note(f"Ctrl-C cancels {'the run' if is_root else f'{called} first, then the run'}")
+        case _ if run is not None and run.send(text, agent.agent_id):
+            if is_root:
+                present.sent.append((text, text))
+            else:
+                present.sent_to_children.setdefault(agent.agent_id, []).append(text)
+            person.display.note(f"sent to {called}: {text}")
+        case _:
+            person.display.note(f"{called} takes no messages now: it has not started, or is about to end")
+
+
+def _show_agent(person: "Person", words: str) -> None:
+    """Shows all that an agent has done, in a pager."""
+    views = person.display.views
+    found = agents_meant(words, views.labels)
+    if not words:
+        person.display.page_agent(views.root)
+    elif len(found) == 1:
+        person.display.page_agent(views.by_id[found[0]])
+    elif found:
+        person.display.note(f"{words} matches several agents: {candidates(found, views.labels)}; type the id of one")
+    else:
+        person.display.note(f"no agent is named {words} (/agents lists them)")
+
+
+def _send(person: "Person", rest: str) -> None:
     who, _, text = rest.partition(" ")
     if text.strip():
-        person.control("/send", who, text.strip())
+        _control(person, "/send", who, text.strip())
     elif who or not person.present.waiting.typed:
         person.display.note("name an agent and a message: /send NAME text")
     else:
         person.send_waiting()
 
 
-def _always(how: str) -> Callable[["Console", str], None]:
-    def answer(person: "Console", rest: str) -> None:
+def _always(how: str) -> Callable[["Person", str], None]:
+    def answer(person: "Person", rest: str) -> None:
         if person.display.questions.current is None:
             person.display.note("no question is open")
         elif not person.display.questions.answer(f"{how} {rest}"):
@@ -442,7 +496,7 @@ def _always(how: str) -> Callable[["Console", str], None]:
     return answer
 
 
-def _rewind(person: "Console", rest: str) -> None:
+def _rewind(person: "Person", rest: str) -> None:
     if (found := re.fullmatch(r"([1-9][0-9]{0,5})( +--fork)?", rest)) is not None:
         forks = found[2] is not None
         person.present.waiting.put(Rewind(prompts=-int(found[1]), to_change=not forks, forks=forks))
@@ -450,7 +504,7 @@ def _rewind(person: "Console", rest: str) -> None:
         person.display.note("give a number of prompts, such as /rewind 3, or /rewind 3 --fork")
 
 
-def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
+def _prompts(person: "Person") -> Iterable[tuple[str, str]]:
     if (agent := person.present.agent) is None or not agent.undoable:
         return []
     prompts = [one_line(person.present.as_typed(prompt), PROMPT_CHARS) for prompt in reversed(agent.undoable)]
@@ -462,32 +516,32 @@ def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
     return [(str(number), text) for number, text in enumerate(shown, start=1)]
 
 
-def _shown(person: "Console") -> Iterable[tuple[str, str]]:
+def _shown(person: "Person") -> Iterable[tuple[str, str]]:
     views = [*person.display.views.by_id.values()]
     return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view) or view.status}") for view in views]
 
 
-def _at_work(person: "Console") -> Iterable[tuple[str, str]]:
+def _at_work(person: "Person") -> Iterable[tuple[str, str]]:
     working = [view for view in person.display.views.by_id.values() if view.is_running]
     return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view)}") for view in working]
 
 
-def _cost(person: "Console", _rest: str) -> None:
+def _cost(person: "Person", _rest: str) -> None:
     agent = person.present.agent
     person.display.note(LOADING if agent is None else cost_text(agent.usage, agent.config.budget))
 
 
-def _mcp(person: "Console", _rest: str) -> None:
+def _mcp(person: "Person", _rest: str) -> None:
     agent = person.present.agent
     servers = [] if agent is None else [*agent.config.mcp_servers]
     person.display.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
 
 
-def _context(person: "Console", _rest: str) -> None:
+def _context(person: "Person", _rest: str) -> None:
     person.display.note(LOADING if person.present.agent is None else context_text(person.present.agent.context()))
 
 
-def _copy(person: "Console", _rest: str) -> None:
+def _copy(person: "Person", _rest: str) -> None:
     """Copy by OSC 52, which most terminals support, also over ssh."""
     answer = person.display.views.root.answer if person.display.views.root is not None else ""
     if not answer:
@@ -504,7 +558,7 @@ COMMANDS: Final = (
     Command(
         "/show",
         "show everything an agent has done (Ctrl-O; a child: Ctrl-T)",
-        lambda person, rest: person.show_agent(rest),
+        _show_agent,
         usage="[NAME]",
         choices=_shown,
     ),
@@ -518,14 +572,14 @@ COMMANDS: Final = (
     Command(
         "/cancel",
         "cancel the run, or one agent with its children",
-        lambda person, rest: person.control("/cancel", rest, ""),
+        lambda person, rest: _control(person, "/cancel", rest, ""),
         usage="[NAME]",
         choices=_at_work,
     ),
     Command(
         "/focus",
         "let Ctrl-C cancel this agent first; without NAME the run",
-        lambda person, rest: person.control("/focus", rest, ""),
+        lambda person, rest: _control(person, "/focus", rest, ""),
         usage="[NAME]",
         choices=_at_work,
     ),

@@ -11,8 +11,8 @@ import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
-from freeact_sub.terminal.driver import GIVE_BACK_TITLE, KEEP_TITLE, Attention, Keyboard, Notify, Picture
 from freeact_sub.terminal.screen import Screen
+from freeact_sub.terminal.surface import GIVE_BACK_TITLE, KEEP_TITLE, Attention, Keyboard, Notify
 
 BELL = "\x07"
 
@@ -99,8 +99,8 @@ async def drawn_screen(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # the prompts of others are none of the test's
     with monkeypatch.context() as patched, create_app_session(input=keys):
         patched.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(written), encoding="utf-8"))
-        picture = Mock(spec=Picture, live=Mock(return_value=None), status=Mock(return_value=""))
-        async with Screen(picture, Mock(spec=Keyboard, offers=Mock(return_value=())), notify="off") as screen:
+        keyboard = Mock(spec=Keyboard, actions=(), offers=Mock(return_value=()))
+        async with Screen(lambda _: None, str, keyboard, notify="off") as screen:
             await screen.shown()
             yield screen
 

@@ -15,8 +15,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from support.virtual_time import VirtualTimeLoop, passes
 
-from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.screen import DRAW_SECONDS, Screen
+from freeact_sub.terminal.surface import Keyboard
 
 EVENTS, SECONDS = 2_000, 2.0
 MOST = round(SECONDS / DRAW_SECONDS)
@@ -44,10 +44,10 @@ def test_the_region_is_drawn_twenty_times_a_second_at_most(
     picture = Counting()
 
     async def work() -> int:
-        keyboard = Mock(spec=Keyboard, offers=Mock(return_value=()))
+        keyboard = Mock(spec=Keyboard, actions=(), offers=Mock(return_value=()))
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(create_app_session(input=stack.enter_context(create_pipe_input())))
-            screen = await stack.enter_async_context(Screen(picture, keyboard))
+            screen = await stack.enter_async_context(Screen(picture.live, picture.status, keyboard))
             await screen.shown()
             before = picture.drawings
             for number in range(EVENTS):

@@ -22,8 +22,8 @@ from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
 from freeact_sub.terminal.input.attachments import Pastes, matching_files, mention_of
+from freeact_sub.terminal.surface import Expected, Keyboard, Purpose
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter enters it): "}
 
@@ -130,17 +130,11 @@ class InputLine:
         empty = Condition(lambda: self._question is None and self._lent is None and not self.buffer.text)
         keys.add("up", filter=typing & empty)(self._up)
         keys.add("s-tab", filter=typing & ~has_completions)(lambda _: self._keyboard.next_mode())
-        may_go_back = Condition(lambda: self._keyboard.may_go_back)
-        keys.add("escape", "escape", filter=typing & empty & may_go_back)(lambda _: self._keyboard.go_back())
-        keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
-        runs_cell = Condition(lambda: self._keyboard.runs_cell)
-        keys.add("c-b", filter=typing & empty & runs_cell)(lambda _: self._keyboard.to_background())
-        waits = Condition(lambda: self._keyboard.waits)
-        keys.add("c-n", filter=typing & empty & waits)(lambda _: self._keyboard.try_now())
-        keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
+        for action in self._keyboard.actions:
+            counts = typing & Condition(action.counts)
+            keys.add(*action.keys, filter=counts & empty if action.at_empty else counts)(lambda _, do=action.do: do())
         keys.add("escape", filter=typing)(self._escape)
         keys.add("c-z")(lambda event: event.app.suspend_to_background())
-        keys.add("c-t", filter=typing)(lambda _: self._keyboard.show_child())
         keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.ask_to_leave())
         return keys
 

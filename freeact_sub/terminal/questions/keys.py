@@ -13,7 +13,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.show.effect_lines import are_seen, is_tried, seen_otherwise
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.wording import cheaper_models
-from freeact_sub.terminal.driver import Purpose, Surface
+from freeact_sub.terminal.surface import Purpose, Surface
 
 CLOSED = "the question has closed: your code did not run"
 REMEMBER: dict[str, ev.Remember] = {"a": "session", "p": "project"}

@@ -10,9 +10,9 @@ from support.sample_events import CHILD, ROOT
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, Event, Response, ToolOutput
-from freeact_sub.terminal.conversation import display
-from freeact_sub.terminal.conversation.display import MINUS, WrittenFiles
-from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal import display
+from freeact_sub.terminal.display import MINUS, WrittenFiles
+from freeact_sub.terminal.present import Present
 
 CELL_ENDS = ToolOutput(**ROOT, tool_call_id="call-1", tool_name="execute_ipython_cell", content="")
 

@@ -2,7 +2,7 @@
 
 from rich.cells import cell_len
 
-from freeact_sub.terminal.conversation.display import Piece, status_line
+from freeact_sub.terminal.display import Piece, status_line
 
 STATE = [Piece(text="3 agents at work", rank=1), Piece(text="12 s", rank=4), Piece(text="Ctrl-C cancels", rank=3)]
 FACTS = [

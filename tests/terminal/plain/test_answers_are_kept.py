@@ -13,8 +13,8 @@ from support.sample_events import request
 
 from freeact_sub.calls import SpawnCall
 from freeact_sub.config.schema import Config
-from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.plain_display import PlainDisplay
+from freeact_sub.terminal.present import Present
 
 ENTER = b"\n"
 

@@ -1,14 +1,15 @@
 """`Conversation`: opens the agent, carries out prompts and commands in order, and ends runs when the person wants it.
 
-`Person` takes a person's prompts, commands, answers and keys.
+`Person` takes a person's prompts, commands, answers and keys: each line is an answer, a command, a message to the agent at
+work, or the next prompt, in this order. One coroutine reads a run's events and never waits for the person.
 """
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from freeact_sub import events as ev
 from freeact_sub.cells import CELL_TOOL
@@ -17,20 +18,28 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.features.skills.skill import load_skills
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.system.process import WINDOW
-from freeact_sub.terminal.conversation.console import Console, Steering
-from freeact_sub.terminal.conversation.display import Display, how_to_continue, read_earlier
-from freeact_sub.terminal.conversation.present import Asked, Phase, Present
+from freeact_sub.terminal.display import Display, how_to_continue, read_earlier
 from freeact_sub.terminal.drawing.area import present_children
 from freeact_sub.terminal.drawing.banner import banner
 from freeact_sub.terminal.drawing.parts import INDENT
-from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.input.attachments import texts_of
 from freeact_sub.terminal.input.offered import ServerOffers, asks_servers, with_attachments
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
-from freeact_sub.terminal.orders import NEW, Compaction, Opening, TypedCommand, opened
+from freeact_sub.terminal.present import (
+    NEW,
+    Asked,
+    Compaction,
+    Opening,
+    Phase,
+    Present,
+    TypedCommand,
+    opened,
+)
 from freeact_sub.terminal.questions.keys import DecisionKeys
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 from freeact_sub.terminal.slash_commands import COMMANDS, next_mode, offers, run_command, use_mode
+from freeact_sub.terminal.surface import Action, Purpose
+from freeact_sub.text import counted, shortened
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from pydantic_ai import BinaryContent
@@ -41,6 +50,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.mcp import McpServers
 
 
+T = TypeVar("T")
 LEAVE_SECONDS: Final = 2.0
 """A run that ends so soon after a Ctrl-D ends the program."""
 
@@ -431,6 +441,8 @@ class Conversation:
         return True
 
 
+NOTE_CHARS: Final = 500
+LOOKING_SECONDS: Final = 2.0
 STAYS: Final = (
     "not moved: a cell has its kernel's main thread until it ends, and no other cell runs beside it (Esc cancels it; "
     "a child in the background, or asyncio.create_task in the code, works beside the conversation)"
@@ -439,12 +451,27 @@ WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
 """Lines that are commands in other programs, besides those that leave."""
 
 
-class Person(Console):
-    """The screen's `Keyboard`."""
+class Person:
+    """A person at a terminal, as keys, lines and commands act. It is the `Keyboard` of both screens."""
 
-    def __init__(self, conversation: Steering) -> None:
-        super().__init__(conversation)
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.present: Present = conversation.present
+        self._loop = asyncio.get_running_loop()
         self._of_servers = ServerOffers(self._servers, self.result_of)
+        self.actions: Sequence[Action] = (
+            Action(["c-c"], conversation.interrupts.interrupt),
+            Action(["c-o"], self._show_all),
+            Action(["c-t"], self._show_child),
+            Action(["c-b"], self._to_background, self._runs_cell, at_empty=True),
+            Action(["c-n"], self._try_now, self._waits, at_empty=True),
+            Action(["escape", "escape"], self._go_back, self._may_go_back, at_empty=True),
+        )
+
+    @property
+    def display(self) -> Display:
+        """What is shown."""
+        return self.conversation.display
 
     def enter(self, text: str) -> None:
         """Handles a command, an answer, a message to the agent at work, or the next prompt."""
@@ -476,6 +503,37 @@ class Person(Console):
             )
         self.display.refresh()
 
+    def say(self, text: str) -> None:
+        """Queues a prompt; in a program with one prompt it goes to the agent."""
+        present = self.present
+        if not present.once:
+            present.waiting.put(text)
+        elif not self._tells(text):
+            self.display.note(f"not sent, the run is about to end: {shortened(text, NOTE_CHARS)}")
+
+    def _tells(self, text: str) -> bool:
+        run, content = self.present.run, self.conversation.content_of(text)
+        if run is None or not run.send(content):
+            return False
+        self.present.sent.append((text, content))
+        self.display.note(f"sent to the agent: {shortened(text, NOTE_CHARS)}")
+        return True
+
+    def send_waiting(self) -> None:
+        """Sends the waiting prompts to the agent at work."""
+        waiting = self.present.waiting
+        prompts = waiting.take_back(kinds=str) if self.present.phase == "running" else []
+        names = self.present.config.mcp_servers
+        later = [prompt for prompt in prompts if asks_servers(prompt, names)]
+        unread = [prompt for prompt in prompts if prompt not in later and not self._tells(prompt)]
+        for prompt in prompts:
+            if prompt in later or prompt in unread:
+                waiting.put(prompt)
+        if later:
+            self.display.note(f"stays a prompt of its own, for which a server is asked: {shortened(later[0], NOTE_CHARS)}")
+        if unread or not prompts:
+            self.display.note("the agent takes no more messages in this run")
+
     def answer_key(self, key: str) -> bool:
         """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
         if self.display.questions.current is None:
@@ -493,14 +551,14 @@ class Person(Console):
         """Prints a note for the person."""
         self.display.note(text)
 
-    def show_all(self) -> None:
+    def _show_all(self) -> None:
         """Shows the open question's call, or all that the agent has done, for Ctrl-O."""
         if (request := self.display.questions.current) is not None:
             self.display.page_drawn(self.display.drawn_question(request))
         else:
             self.display.page_agent(self.display.views.root)
 
-    def show_child(self) -> None:
+    def _show_child(self) -> None:
         """Shows the only child, or the child that asks, else the menu of `/show`, for Ctrl-T."""
         request = self.display.questions.current
         asks = self.display.views.of(request) if request is not None else None
@@ -514,30 +572,24 @@ class Person(Console):
             self.display.hint("/show NAME shows a child" if children else "no child has started")
         self.display.refresh()
 
-    @property
-    def runs_cell(self) -> bool:
+    def _runs_cell(self) -> bool:
         """Whether a cell of the root runs now."""
         root = self.display.views.root
         return root is not None and any(call.tool_name == CELL_TOOL for call in root.calls)
 
-    def to_background(self) -> None:
+    def _to_background(self) -> None:
         """Says why a running cell stays where it is, for Ctrl-B."""
         self.display.hint(STAYS)
         self.display.refresh()
 
-    @property
-    def waits(self) -> bool:
+    def _waits(self) -> bool:
         """Whether a model request waits until it is made again."""
         return any(story.pause for story in self.display.views.in_order())
 
-    def try_now(self) -> None:
+    def _try_now(self) -> None:
         """Makes the requests that wait, for Ctrl-N."""
         if self.present.agent is not None:
             self.present.agent.try_now()
-
-    def interrupt(self) -> None:
-        """Cancels or leaves, for Ctrl-C."""
-        self._conversation.interrupts.interrupt()
 
     def escape(self) -> None:
         """Acts like the first Ctrl-C if there is something to cancel, for Escape. A second Escape does nothing."""
@@ -550,7 +602,39 @@ class Person(Console):
             self.display.questions.withdraw(current.request_id)
             self.display.refresh()
         elif self.present.phase == "running":
-            self._conversation.interrupted(must_end=False)
+            self.conversation.interrupted(must_end=False)
+
+    def leave(self) -> None:
+        """Cancels the run and ends: for `/exit`, `exit`, or when the terminal is gone."""
+        self.conversation.leave()
+
+    def ask_to_leave(self) -> None:
+        """The same for Ctrl-D, which asks once while something would be lost."""
+        present = self.present
+        parts = [
+            "a run is at work" if present.run is not None else "",
+            f"{counted(len(present.waiting.typed), 'entry')} queued" if present.waiting.typed else "",
+        ]
+        lost = " and ".join(filter(None, parts))
+        if not lost or present.asked_to_leave is not None or present.once:
+            self.leave()
+            return
+        present.asked_to_leave = self._loop.time()
+        self.display.hint(f"{lost}: Ctrl-D once more quits")
+        self.display.refresh()
+
+    def result_of(self, work: Coroutine[Any, Any, T]) -> T:
+        """Calls a function in the conversation's loop. Called in another thread.
+
+        Raises:
+            TimeoutError: It takes longer than `LOOKING_SECONDS`.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(LOOKING_SECONDS)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
         """Return completions of a line with `/`, or of `@word`, each with its meaning. Called in another thread."""
@@ -563,12 +647,11 @@ class Person(Console):
         self.display.refresh()
         return "".join(last)
 
-    @property
-    def may_go_back(self) -> bool:
+    def _may_go_back(self) -> bool:
         """Whether Escape, pressed twice, now goes back to an earlier prompt."""
         return self.present.phase == "idle" and not self.present.waiting.count
 
-    def go_back(self) -> None:
+    def _go_back(self) -> None:
         """Handles Escape, pressed twice."""
         if self.present.agent is not None and self.present.agent.undoable:
             self.display.screen.line.offer("/rewind ")

@@ -31,14 +31,13 @@ from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
 from freeact_sub.show.replay import events_of, present_runs, root_of
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.wording import session_facts, session_title
-from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.parts import INDENT, marked
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
-from freeact_sub.terminal.driver import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
+from freeact_sub.terminal.present import Present
 from freeact_sub.terminal.questions.card import (
     Card,
     asker,
@@ -51,6 +50,7 @@ from freeact_sub.terminal.questions.card import (
 )
 from freeact_sub.terminal.questions.keys import TriedCells
 from freeact_sub.terminal.screen import Screen
+from freeact_sub.terminal.surface import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -318,7 +318,7 @@ Counts = tuple[int, int] | None
 
 
 class Display:
-    """Owns the screen, and the views of the agents on it. It is the screen's `Picture`."""
+    """Owns the screen, and the views of the agents on it."""
 
     keys: Sequence[tuple[str, str]] = KEYS
     """The keys that `/help` lists, each with its meaning."""
@@ -344,7 +344,9 @@ class Display:
         self.forget()
 
     def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> Surface:
-        return Screen(self, keyboard, notify=self._present.config.terminal.notify, other_program=other_program)
+        return Screen(
+            self.live, self.status, keyboard, notify=self._present.config.terminal.notify, other_program=other_program
+        )
 
     def forget(self) -> None:
         """Forgets all agents."""
@@ -507,7 +509,7 @@ class Display:
 
         self.screen.start(self.screen.show_pages(Pager(paged, self.screen.text_of, asks, at_end=at_end)))
 
-    # What the screen draws (see `Picture`)
+    # What the screen draws
 
     def live(self, rows: int) -> RenderableType | None:
         """The open question, the children at work, the text that is being written, and the prompts that wait."""
