@@ -95,16 +95,17 @@ def _option(model: "FoundModel") -> str:
 
 
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
-    from freeact_sub.terminal.questions.menu import MenuRow, pick  # noqa: PLC0415
+    from freeact_sub.terminal.listing import Row, choose  # noqa: PLC0415
 
     terminal = asking_terminal()
     if terminal is None:
         raise ConfigError("nobody is there to choose a model: pass --model PROVIDER:NAME")
-    rows = [MenuRow(model.model, model.because) for model in found]
-    index = pick(HEAD, rows, terminal, draws=can_draw(terminal))
+    rows = [Row(value=str(at), text=model.model, note=model.because) for at, model in enumerate(found)]
+    draws = can_draw(terminal)
+    index = choose(HEAD, lambda: rows, terminal, draws=draws, prompt="model: ", takes="takes it", none="none is found")
     if index is None:
         raise ConfigError("no model was chosen: pass --model PROVIDER:NAME, or start again")
-    model = found[index]
+    model = found[int(index)]
     try:
         file = save_own({"model": model.model, "base_url": model.base_url})
         print(fitted(f"model {visible(model.model)}, saved in {file}", terminal), file=terminal)

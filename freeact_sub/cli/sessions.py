@@ -15,14 +15,12 @@ from freeact_sub.cli.streams import can_draw, is_terminal, print_line, tell, wri
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import AgentStarted
-from freeact_sub.sessions import SessionReader, SessionStore, StoredSession, newest, session_store
+from freeact_sub.sessions import SessionReader, SessionStore, newest, session_store
 from freeact_sub.show.wording import session_line
 
 if TYPE_CHECKING:
     from freeact_sub.cli.commands import Settings
 
-SHOWN: Final = 20
-"""Sessions that a list shows at a time."""
 OPTIONS: Final = ("at", "models", "prompt", "mode")
 
 
@@ -60,39 +58,22 @@ def chosen(choice: str, config: Config) -> str:
         return newest(store, config.workspace).session_id
     if choice:
         return store.find(choice).session_id
-    if not (is_terminal(sys.stdin) and can_draw(sys.stdout)):
-        return _ask(store.sessions())
-    from freeact_sub.terminal.picker import choices_of, pick  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.listing import choose  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.present import session_rows  # noqa: PLC0415
 
-    if (picked := pick(lambda: choices_of(store, config.workspace))) is None:
+    draws = is_terminal(sys.stdin) and can_draw(sys.stdout)
+    picked = choose(
+        "",
+        lambda: session_rows(store, config.workspace),
+        sys.stdout if draws else sys.stderr,
+        draws=draws,
+        prompt="resume: ",
+        takes="resumes",
+        none="no session to resume",
+    )
+    if picked is None:
         raise ConfigError("no session was chosen: name one by --resume ID, or start without --resume")
     return picked
-
-
-def _ask(sessions: list[StoredSession]) -> str:
-    """Let a person choose: by number, or by words that narrow the list."""
-    found = asked = [session for session in sessions if session.title]
-    if not asked:
-        raise ConfigError("no session to resume: start without --resume")
-    while True:
-        for number, session in enumerate(found[:SHOWN], 1):
-            print_line(f"{number:>3}  {session_line(session, folder=True)}")
-        if len(found) > SHOWN:
-            print_line(f"     and {len(found) - SHOWN} more")
-        sys.stderr.write("number, words to search for, or Enter to quit: ")
-        sys.stderr.flush()
-        text = sys.stdin.readline().strip()
-        if not text:
-            raise ConfigError("no session was chosen: name one by --resume ID, or start without --resume")
-        if text.isdecimal() and 1 <= int(text) <= min(len(found), SHOWN):
-            return found[int(text) - 1].session_id
-        words = text.lower().split()
-        narrowed = [
-            session for session in asked if all(word in session_line(session, folder=True).lower() for word in words)
-        ]
-        if not narrowed:
-            print_line(f"     no match: {text}")
-        found = narrowed or found
 
 
 def _list(store: SessionStore, workspace: Path | None) -> int:

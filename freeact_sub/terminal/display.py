@@ -35,7 +35,7 @@ from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.parts import INDENT, marked
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
-from freeact_sub.terminal.pager import Pager
+from freeact_sub.terminal.listing import Pager
 from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.present import Present
 from freeact_sub.terminal.questions.card import (

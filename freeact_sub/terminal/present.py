@@ -5,11 +5,15 @@
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from rich.cells import cell_len, set_cell_size
 
 from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ShellCommand
@@ -17,13 +21,16 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.modes import Mode
 from freeact_sub.show.typed_commands import OwnCommand, Rewind
-from freeact_sub.show.wording import session_line
+from freeact_sub.show.wording import ago, session_facts, session_line, session_title
+from freeact_sub.terminal.drawing.parts import filled
 from freeact_sub.terminal.input.attachments import COMMAND_RUN, typed_part
+from freeact_sub.terminal.listing import Row
+from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo, Run
-    from freeact_sub.sessions import StoredSession
+    from freeact_sub.sessions import SessionStore, StoredSession
     from freeact_sub.terminal.run_once import OpenSession
 
 
@@ -157,6 +164,50 @@ def earlier_sessions(agent: "Agent") -> "list[StoredSession]":
     """
     sessions = agent.sessions.sessions(agent.config.workspace)
     return [session for session in sessions if session.title and session.session_id != agent.session_id]
+
+
+WIDE: Final = 76
+"""Columns from which on a session shows more than its age."""
+GROUPS: Final = ("this folder", "other folders", "runs of one prompt")
+
+
+def session_rows(store: "SessionStore", workspace: Path, without: str | None = None) -> list[Row]:
+    """All sessions that have a prompt, to choose from. Args: without: the id of one to leave out.
+
+    Raises:
+        SessionError: They cannot be read.
+    """
+    prompts: dict[str, list[str]] = {}
+    for session_id, prompt in store.prompts():
+        prompts.setdefault(session_id, []).append(prompt)
+    found = []
+    for session in store.sessions():
+        if not session.title or session.session_id == without:
+            continue
+        is_here = session.workspace == workspace
+        group = 2 if session.once else 0 if is_here else 1
+        words = [session.session_id, session.title, str(session.workspace), *prompts.get(session.session_id, ())]
+        row = Row(
+            value=session.session_id,
+            text=session_line(session, folder=True),
+            words="\n".join(words),
+            group=GROUPS[group],
+            drawn=partial(session_row, session, names_folder=group == 1, is_open=store.is_open(session.session_id)),
+        )
+        found.append((group, group == 2 and not is_here, row))
+    return [row for *_, row in sorted(found, key=lambda each: each[:2])]
+
+
+def session_row(session: "StoredSession", columns: int, *, names_folder: bool, is_open: bool) -> str:
+    """A session in one row: its title, and at the right end its age and size. Args: is_open: by another program."""
+    is_wide, now = columns >= WIDE, time.time()
+    facts = session_facts(session, now) if is_wide else ago(session.updated, now)
+    if is_open:
+        facts = f"open elsewhere · {facts}" if is_wide else "open"
+    title = visible(session_title(session))
+    if names_folder and is_wide:
+        title = f"{visible(session.workspace.name)}: {title}"
+    return set_cell_size(f"{filled(title, max(columns - cell_len(facts) - 2, 8))}  {facts}", columns)
 
 
 def sessions_text(agent: "Agent") -> str:

@@ -55,8 +55,7 @@ from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.input.line import GUARD_SECONDS, InputLine
-from freeact_sub.terminal.pager import Pager
-from freeact_sub.terminal.picker import Picker
+from freeact_sub.terminal.listing import Listing
 from freeact_sub.terminal.pictures import cell_size
 from freeact_sub.terminal.surface import Attention, Keyboard, Notify, OtherProgram, Surface
 
@@ -225,16 +224,16 @@ class Screen(Surface):
         async with self._given_away():
             return not self._closing and await super().run_outside(command)
 
-    async def show_pages(self, pager: Pager | Picker) -> None:
+    async def show_pages(self, listing: Listing) -> None:
         """Shows something long in the alternate screen until the person leaves it."""
         async with self._given_away():
             if self._closing:  # it has waited for another one
                 return
             # an input of its own: the line's would take an Escape that follows at once for its own
-            application = pager.application(
+            application = listing.application(
                 quiet(create_input()), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
             )
-            self._end_other = pager.leave
+            self._end_other = listing.leave
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
 

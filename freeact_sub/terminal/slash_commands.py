@@ -37,7 +37,8 @@ from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.drawing.area import AgentsTable
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 from freeact_sub.terminal.drawing.banner import mode_words
-from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions
+from freeact_sub.terminal.listing import Chooser
+from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions, session_rows
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -342,13 +343,17 @@ def resume(person: "Person", rest: str) -> None:
 
 
 async def _pick(person: "Person", agent: "Agent") -> None:
-    from freeact_sub.terminal.picker import Picker, choices_of  # noqa: PLC0415  # slow to import
-
     store, workspace = agent.sessions, agent.config.workspace
-    picker = Picker(lambda: choices_of(store, workspace, agent.session_id))
-    await person.display.screen.show_pages(picker)
-    if picker.chosen is not None:
-        person.present.waiting.put(Opening(session=picker.chosen))
+    chooser = Chooser(
+        "resume: ",
+        lambda: session_rows(store, workspace, agent.session_id),
+        takes="resumes",
+        none="no session to resume",
+        is_alone=False,
+    )
+    await person.display.screen.show_pages(chooser)
+    if chooser.chosen is not None:
+        person.present.waiting.put(Opening(session=chooser.chosen))
 
 
 def session_choices(person: "Person") -> Iterable[tuple[str, str]]:

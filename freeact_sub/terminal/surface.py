@@ -253,8 +253,8 @@ class Surface:
             self._end_other = None
         return True
 
-    async def show_pages(self, pager: Any) -> None:
-        """Shows something long until the person leaves it. Args: pager: a `Pager`."""
+    async def show_pages(self, listing: Any) -> None:
+        """Shows a `Listing` until the person leaves it."""
 
     def restore(self) -> None:
         """Restores the terminal's settings at once, for a program that is about to end."""

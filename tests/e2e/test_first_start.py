@@ -11,7 +11,7 @@ import pytest
 from support.chat_server import ChatCall, ChatReply, HttpError
 from support.cli import Chat, chat, environment, texts_of
 from support.programs import run_python
-from support.terminal import CTRL_C, ENTER, READY, Terminal
+from support.terminal import CTRL_C, CTRL_D, ENTER, READY, Terminal
 
 from freeact_sub import Config
 from freeact_sub.cli import commands
@@ -101,12 +101,12 @@ def saved(home: Path) -> str:
 def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Path, ollama: Chat) -> None:
     (port,) = ports(ollama).values()
     terminal = start(ports(ollama), env={"OPENAI_API_KEY": "secret"})
-    terminal.wait_at_bottom("No model is set yet. Which one do you want to use?", "> 1  openai:", "OPENAI_API_KEY is set")
-    terminal.wait_at_bottom("2  openai-chat:qwen3:8b", f"Ollama at 127.0.0.1:{port}", "3  openai-chat:llama4")
+    terminal.wait_at_bottom("No model is set yet. Which one do you want to use?", "> openai:", "OPENAI_API_KEY is set")
+    terminal.wait_at_bottom("  openai-chat:qwen3:8b", f"Ollama at 127.0.0.1:{port}", "  openai-chat:llama4")
     assert "embed" not in terminal.bottom
     assert "secret" not in terminal.bottom
     terminal.press(DOWN)
-    terminal.wait_at_bottom("> 2  openai-chat:qwen3:8b")
+    terminal.wait_at_bottom("> openai-chat:qwen3:8b")
     terminal.press(ENTER)
     terminal.wait_at_bottom("model openai-chat:qwen3:8b, saved in", READY)
     terminal.enter("How many rows has data.csv?")
@@ -126,11 +126,11 @@ def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Pat
     assert "No model is set" not in again.shown
 
 
-def test_a_number_and_enter_choose(start: Start, home: Path, ollama: Chat) -> None:
+def test_typing_filters_the_models_and_enter_chooses(start: Start, home: Path, ollama: Chat) -> None:
     terminal = start(ports(ollama), "run", "How many?", "--mode", "plan")
-    terminal.wait_at_bottom("2  openai-chat:llama4")
-    terminal.press("2")
-    terminal.wait_at_bottom("> 2")
+    terminal.wait_at_bottom("2 of 2", "  openai-chat:llama4")
+    terminal.press("LLAMA")
+    terminal.wait_at_bottom("model: LLAMA", "1 of 2", "> openai-chat:llama4")
     terminal.press(ENTER)
     terminal.wait_for("saved in")
     assert 'model = "openai-chat:llama4"' in saved(home)
@@ -138,18 +138,18 @@ def test_a_number_and_enter_choose(start: Start, home: Path, ollama: Chat) -> No
 
 def test_without_a_cursor_the_rows_are_numbered_lines(start: Start, home: Path, ollama: Chat) -> None:
     terminal = start(ports(ollama), "run", "How many?", "--output", "text", env={"TERM": "dumb"})
-    terminal.wait_for("  1  openai-chat:qwen3:8b  (Ollama at", "number from 1 to 2, or Enter for none:")
+    terminal.wait_for("  1  openai-chat:qwen3:8b  (Ollama at", "number, words to search for, or Enter for none:")
     terminal.press("7" + ENTER)
-    terminal.wait_until(lambda: terminal.shown.count("number from 1 to 2") == 2, "the question to be put again")
+    terminal.wait_until(lambda: terminal.shown.count("number, words") == 2, "the question to be put again")
     terminal.press("2" + ENTER)
     terminal.wait_for("model openai-chat:llama4, saved in")
     assert 'model = "openai-chat:llama4"' in saved(home)
 
 
-@pytest.mark.parametrize(("key", "status"), [(ESCAPE, 2), ("q", 2), (CTRL_C, 130)])
+@pytest.mark.parametrize(("key", "status"), [(ESCAPE, 2), (CTRL_D, 2), (CTRL_C, 130)])
 def test_nothing_is_saved_when_nothing_is_chosen(start: Start, home: Path, ollama: Chat, key: str, status: int) -> None:
     terminal = start(ports(ollama), size=(12, 40))
-    terminal.wait_at_bottom("> 1  openai-chat:qwen3:8b")
+    terminal.wait_at_bottom("> openai-chat:qwen3:8b")
     terminal.press(key)
     assert terminal.wait_end() == status
     assert not (home / ".config").exists()
@@ -160,14 +160,14 @@ def test_nothing_is_saved_when_nothing_is_chosen(start: Start, home: Path, ollam
 def test_keys_typed_before_the_question_are_no_answer(start: Start, home: Path, ollama: Chat) -> None:
     terminal = start(ports(ollama))
     terminal.press(ENTER + ENTER)
-    terminal.wait_at_bottom("> 1  openai-chat:qwen3:8b")
+    terminal.wait_at_bottom("> openai-chat:qwen3:8b")
     assert not (home / ".config").exists()
 
 
 def test_a_choice_that_cannot_be_saved_counts_all_the_same(start: Start, home: Path, ollama: Chat) -> None:
     (home / ".config").write_text("a file")
     terminal = start(ports(ollama))
-    terminal.wait_at_bottom("> 1  openai-chat:qwen3:8b")
+    terminal.wait_at_bottom("> openai-chat:qwen3:8b")
     terminal.press(ENTER)
     terminal.wait_for("note: not saved: cannot write", "next time pass")
     terminal.wait_at_bottom("qwen3:8b")

@@ -3,7 +3,6 @@
 import shutil
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from support.cli import PROGRAM
 from support.many_sessions import add_sessions
 from support.terminal import CTRL_D, ENTER, ESCAPE, READY, Terminal
 
-from freeact_sub.terminal.picker import GROUPS, choice_line, choices_of, matching
+from freeact_sub.terminal.listing import matching
+from freeact_sub.terminal.present import GROUPS, session_rows
 
 DOWN, PAGE_DOWN = "\x1b[B", "\x1b[6~"
 
@@ -25,25 +25,24 @@ def test_a_thousand_sessions_are_grouped_and_searched(tmp_path: Path) -> None:
         connection.commit()
     lock = store.lock("s-0006")
     lock.take()  # as another program that has it open
-    choices = choices_of(store, tmp_path, "s-0000")
+    rows = session_rows(store, tmp_path, "s-0000")
+    drawn = [row.drawn(100) for row in rows[:3] if row.drawn is not None]
     lock.give_back()
-    assert len(choices) == 999
-    assert [choice.session.session_id for choice in choices[:2]] == ["s-0003", "s-0006"]  # a damaged one stays
-    assert [choice.is_open for choice in choices[:3]] == [False, True, False]
-    groups = [choice.group for choice in choices]
-    assert groups == sorted(groups)
-    assert {group: groups.count(group) for group in set(groups)} == {0: 333, 1: 333, 2: 333}
+    assert len(rows) == 999
+    assert [row.value for row in rows[:2]] == ["s-0003", "s-0006"]  # a damaged one stays
+    assert ["open elsewhere" in row for row in drawn] == [False, True, False]
+    assert [row.group for row in rows] == [group for group in GROUPS for _ in range(333)]
     shutil.rmtree(tmp_path / "state")  # the search reads no disk, so a key is fast among a thousand sessions
-    assert [choice.session.session_id for choice in matching(choices, "PROMPT 3 0421")] == ["s-0421"]
-    assert [choice.session.session_id for choice in matching(choices, "s-0422")] == ["s-0422"]
-    assert matching(choices, "no such words") == []
+    texts = [row.words for row in rows]
+    assert [rows[at].value for at in matching(texts, ["PROMPT", "3", "0421"])] == ["s-0421"]
+    assert [rows[at].value for at in matching(texts, ["s-0422"])] == ["s-0422"]
+    assert list(matching(texts, ["no", "such", "words"])) == []
 
 
 @pytest.mark.parametrize("columns", [20, 38, 78, 118])
 def test_a_session_is_one_row_of_any_width(tmp_path: Path, columns: int) -> None:
     store = add_sessions(tmp_path / "state", tmp_path, 6)
-    now = time.time()
-    lines = [choice_line(choice, columns, now) for choice in choices_of(store, tmp_path)]
+    lines = [row.drawn(columns) for row in session_rows(store, tmp_path) if row.drawn is not None]
     assert {cell_len(line) for line in lines} == {columns}
     assert lines[0].startswith("clean sta")
     if columns >= 38:
