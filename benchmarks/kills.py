@@ -74,7 +74,7 @@ import asyncio, sys
 from pathlib import Path
 from pydantic_ai.messages import ToolCallPart
 from freeact_sub import Agent, Config
-from freeact_sub.terminal.approver import Approver
+from freeact_sub.terminal.asking import Approver
 from freeact_sub.terminal.run_once import run_once
 from freeact_sub.testing import ScriptedModel
 

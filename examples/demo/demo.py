@@ -28,7 +28,7 @@ try:
         CodeExecutionOutput,
         ToolOutput,
     )
-    from freeact_sub.terminal.approver import Approver, LineApprover
+    from freeact_sub.terminal.asking import Approver, LineApprover
     from freeact_sub.terminal.conversation import converse
     from freeact_sub.terminal.pictures import Pictures, cell_size, way_of
     from freeact_sub.terminal.run_once import run_once

@@ -168,7 +168,7 @@ def run_prompt(options: argparse.Namespace, config: "Config", open_agent: Any, p
     """Run one prompt without an input line, and write the output that `--output` names."""
     import asyncio  # noqa: PLC0415
 
-    from freeact_sub.terminal.approver import Approver, LineApprover  # noqa: PLC0415
+    from freeact_sub.terminal.asking import Approver, LineApprover  # noqa: PLC0415
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     terminal = asking_terminal()

@@ -67,7 +67,7 @@ def with_package(config: "Config") -> "Config":
     terminal = asking_terminal()
     if config.headless is not None or terminal is None:
         raise ConfigError(f"{what}: run `{shlex.join(command)}`")
-    from freeact_sub.terminal.questions.trust_question import agrees  # noqa: PLC0415
+    from freeact_sub.terminal.asking import agrees  # noqa: PLC0415
 
     question = f"{what[0].upper()}{what[1:]}. This would install it:\n    {shlex.join(command)}\nInstall it now?"
     if not agrees(question, terminal):

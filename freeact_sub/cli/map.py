@@ -20,7 +20,7 @@ from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.events import StrategyProgress
 from freeact_sub.features.maps.kept_answers import KeptAnswers
 from freeact_sub.models.build import require_model
-from freeact_sub.terminal.approver import Approver, LineApprover
+from freeact_sub.terminal.asking import Approver, LineApprover
 
 SEPARATORS: Final = {".csv": ",", ".tsv": "\t", ".jsonl": "", ".ndjson": ""}
 TYPES: Final[dict[str, Any]] = {"": str, "text": str, "int": int, "float": float, "bool": bool, "list": list[str]}

@@ -166,7 +166,7 @@ class _PythonChoice:
         return f"{self._name}{f' (Python {visible(version)})' if version else ''}"
 
     def _says_yes(self, question: str) -> bool:
-        from freeact_sub.terminal.questions.trust_question import agrees  # noqa: PLC0415  # slow to import
+        from freeact_sub.terminal.asking import agrees  # noqa: PLC0415  # slow to import
 
         return agrees(question, self._terminal)
 

@@ -100,7 +100,7 @@ def _trusted(options: argparse.Namespace, error: UntrustedError) -> "Mapping[Pat
     terminal = asking_terminal()
     if terminal is None or error.headless:
         return {}
-    from freeact_sub.terminal.questions.trust_question import ask  # noqa: PLC0415
+    from freeact_sub.terminal.asking import trusted  # noqa: PLC0415
 
     if_not = "the program does not start" if error.rest is None else "they are not read"
-    return ask(error.files, terminal, if_not=if_not, all_needed=error.rest is None)
+    return trusted(error.files, terminal, if_not=if_not, all_needed=error.rest is None)

@@ -37,6 +37,8 @@ _OTHER: Final = re.compile(r"[^\w\s.,!;'\u2019]")
 """In none of them: `ok?` is a question."""
 _ALWAYS: Final = re.compile(rf"(?i:(a|always|p|project))(?:\s+((?:{'|'.join(KINDS)})(?::.*)?))?", re.DOTALL)
 _REASON_CHARS: Final = 60
+YES_NO: Final = "y yes · n no"
+"""The keys of a question with yes or no."""
 ALL_CODE: Final = "all code runs unasked then, without the wall that mode auto has"
 ALL_CODE_SHORT: Final = "all code, unasked, no wall"
 """What an "always" to a cell means: it is no yes to this cell only."""
@@ -97,7 +99,8 @@ class TypedDecision:
     @property
     def asks_back(self) -> str:
         """The confirmation to ask before the last line counts; empty if none is needed."""
-        return f"deny with the reason {one_line(visible(self._doubted), _REASON_CHARS)!r}? y/n" if self._doubted else ""
+        reason = one_line(visible(self._doubted), _REASON_CHARS)
+        return f"deny with the reason {reason!r}? {YES_NO}" if self._doubted else ""
 
     def read(self, text: str) -> ev.Decision | None:
         """Return the decision of a line. None: it decides nothing, see `asks_back`."""

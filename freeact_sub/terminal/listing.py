@@ -33,8 +33,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
 
 from freeact_sub.errors import FreeactError
+from freeact_sub.terminal.asking import forget_typed
 from freeact_sub.terminal.drawing.transcript import Block, Paged
-from freeact_sub.terminal.questions.trust_question import forget_typed
 from freeact_sub.text import visible
 
 REFRESH_SECONDS: Final = 0.5
@@ -289,7 +289,8 @@ def choose(
         return _choose_by_line(load(), terminal, none)
     rows = load() if head else []
     chooser = Chooser(prompt, (lambda: rows) if head else load, takes=takes, none=none, is_alone=True)
-    output = Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"), enable_cpr=False)
+    output = Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"))
+    output.enable_cpr = False  # as `Screen` does
     chooser.application(create_input(sys.stdin), output, height=min(len(rows), MAX_ROWS)).run()
     return chooser.chosen
 

@@ -15,7 +15,7 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.rows import Row
 from freeact_sub.show.wording import is_news
-from freeact_sub.terminal.approver import NOTHING, field_lines, question_lines
+from freeact_sub.terminal.asking import NOTHING, field_lines, question_lines
 from freeact_sub.terminal.display import Display
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.terminal.surface import Keyboard, OtherProgram, PlainScreen
@@ -148,7 +148,7 @@ class PlainDisplay(Display):
                 self._ask(request, goes_on=goes_on)
         if self.questions.asks_back != self._asked_back:
             self._asked_back = self.questions.asks_back
-            self.screen.post_raw(f"{self._asked_back}\n" if self._asked_back else "")
+            self.screen.post_raw(f"{self._asked_back.replace(' · ', ', ')}\n" if self._asked_back else "")
         waiting, entered = self._present.waiting.typed, self.screen.line.entered
         for prompt in [prompt for prompt in waiting if prompt not in self._waited]:
             if prompt in entered and not self._present.waiting.began_at_once:

@@ -18,7 +18,7 @@ from freeact_sub import events as ev
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.system.process import PIPE_CLOSED
-from freeact_sub.terminal.approver import Approver
+from freeact_sub.terminal.asking import Approver
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.input.attachments import Piped

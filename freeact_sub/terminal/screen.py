@@ -53,8 +53,9 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
+from freeact_sub.terminal.asking import GUARD_SECONDS
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
-from freeact_sub.terminal.input.line import GUARD_SECONDS, InputLine
+from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.listing import Listing
 from freeact_sub.terminal.pictures import cell_size
 from freeact_sub.terminal.surface import Attention, Keyboard, Notify, OtherProgram, Surface

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, T
 
 from rich.console import RenderableType
 
-from freeact_sub.terminal.approver import TypedLines
+from freeact_sub.terminal.asking import TypedLines
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.input.attachments import Pastes
 from freeact_sub.text import fitted, one_line

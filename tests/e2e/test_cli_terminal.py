@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.chat_server import ChatCall, ChatReply, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, prompt_of, texts_of, turn_of
-from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from support.terminal import CTRL_C, CTRL_D, ENTER, ESCAPE, Terminal
 from support.waiting import is_running, until_there, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -185,9 +185,9 @@ def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, a
     with chat(by_turn(cell("print('ran', 6 * 7)"), ["done"])) as server:
         terminal = start(server, "run", "ask", shell='"$0" "$@" | cat')
         terminal.wait_for("Approval 1 of 1: ", "asks to run this cell\nprint('ran', 6 * 7)", "(y yes")
-        terminal.press(answer if answer == CTRL_D else answer + "\r")
+        terminal.press(answer)
         if answer == "oki":
-            terminal.wait_for("(deny with the reason 'oki'? y/n)")
+            terminal.wait_for("(deny with the reason 'oki'? y yes, n no)")
             terminal.press("n\r")
             terminal.press("ok\r")
         assert terminal.wait_end() == 0
@@ -251,23 +251,23 @@ def test_settings_in_the_workspace_are_shown_and_asked_about(start: Start, tmp_p
         '{"mcpServers": {"evil": {"command": "no\\u202ewhere", "args": ["-x"], "disabled": true}}}'
     )
     with chat(by_turn(cell("print(6 * 7)"), ["Done."])) as server:
-        for answer in ("n", CTRL_D):
+        for answer in ("n", CTRL_D, ESCAPE):
             terminal = start(server, "run", "how many?")
             terminal.wait_for(
-                "permissions.toml", 'allow = ["code"]', 'mcpServers.evil.command = "no\\u202ewhere"', "(y or n"
+                "permissions.toml", 'allow = ["code"]', 'mcpServers.evil.command = "no\\u202ewhere"', "y yes · n no:"
             )
-            terminal.press(answer if answer == CTRL_D else answer + "\r")
+            terminal.press(answer)
             assert terminal.wait_end() == 2
             assert "This workspace has new or changed settings" in " ".join(terminal.shown.split())
         assert not server.server.requests
         terminal = start(server, "run", "how many?")
-        terminal.wait_for("(y or n")
+        terminal.wait_for("y yes · n no:")
         terminal.press("y\r")
         assert terminal.wait_end() == 0
         assert "\n  42" in terminal.shown
         again = start(server, "run", "how many?")
         assert again.wait_end() == 0
-        assert "(y or n" not in again.shown
+        assert "y yes" not in again.shown
 
 
 def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_texts_for_which_there_is_no_room_are_left_out_and_the_others_are_asked_
         terminal.wait_for(
             "Be brief.", "Use tabs.", "702 more lines not shown, so 1 file that you have not seen will not count"
         )
-        terminal.wait_for("then Enter)")  # keys that are typed before a question are no answer to it
+        terminal.wait_for("y yes · n no:")  # keys that are typed before a question are no answer to it
         terminal.press("y\r")
         assert terminal.wait_end() == 0
         assert "Be brief." in server.read_by_model()

@@ -209,15 +209,15 @@ def test_a_package_is_installed_after_a_yes_alone(start: Start, home: Path, olla
     packages = {"openai-chat": ["a_provider", "provider"]}
     arguments = ("run", "hi", *ollama.options)
     terminal = start(SILENT, *arguments, packages=packages)
-    terminal.wait_for("needs a package that is not installed", "pydantic-ai-slim[provider]==", "Install it now?")
-    terminal.press("n" + ENTER)
+    terminal.wait_for("needs a package that is not installed", "pydantic-ai-slim[provider]==", "Install it now?", "y yes")
+    terminal.press("n")
     assert terminal.wait_end() == 2
     assert "fetching pydantic" not in terminal.shown
     assert not (home / "a_provider.py").exists()
 
     terminal = start(SILENT, *arguments, packages=packages)
-    terminal.wait_for("Install it now?")
-    terminal.press("y" + ENTER)
+    terminal.wait_for("Install it now?", "y yes")
+    terminal.press("y")
     terminal.wait_for("fetching pydantic-ai-slim[provider]==", "> hi")
     assert (home / "a_provider.py").exists()
 

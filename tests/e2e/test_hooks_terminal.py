@@ -28,18 +28,18 @@ def test_hooks_are_shown_before_they_count_and_ctrl_c_ends_one_that_hangs(tmp_pa
 
     with chat(script) as server:
         with terminal(80) as asked:
-            asked.wait_at_bottom("Trust these settings? (y or n, then Enter)")
+            asked.wait_at_bottom("Trust these settings?", "y yes · n no:")
             shown = asked.shown.replace("\n", "")
             for text in (f"{tmp_path}/.agents/hooks.json", f"{tmp_path}/.agents/hooks/check.py", HANGS, CHECK, "not today"):
                 assert text in shown
             assert "\nThe commands of hooks run with your rights, outside the sandbox.\n" in asked.shown
             assert "\nIf you say no, the program does not start.\n" in asked.shown
-            asked.press("n\r")
+            asked.press("n")
             assert asked.wait_end() == 2
         assert not (tmp_path / "pid").exists()
         with terminal(120) as trusted:
-            trusted.wait_at_bottom("Trust these settings? (y or n, then Enter)")
-            trusted.press("y\r")
+            trusted.wait_at_bottom("Trust these settings?", "y yes · n no:")
+            trusted.press("y")
             trusted.wait_at_bottom("type a prompt")
             trusted.enter("make it")
             wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip() != "")

@@ -148,9 +148,9 @@ def test_an_environment_that_code_has_planted_is_not_run_by_the_next_start(proje
         chat(script(WHERE)) as server,
         Terminal([PROGRAM, *server.options], cwd=project, env=variables(project), columns=160) as terminal,
     ):
-        terminal.wait_for("This project has a Python of its own: .venv", "(y or n, then Enter)")
+        terminal.wait_for("This project has a Python of its own: .venv", "y yes · n no:")
         assert not mark.exists(), "nothing of it is run to ask about it"
-        terminal.enter("n")
+        terminal.press("n")
         terminal.wait_for("python  ", "freeact-sub's own")
         terminal.enter("/quit")
         assert terminal.wait_end() == 0
@@ -181,7 +181,8 @@ def test_ipykernel_is_installed_on_a_question_where_ours_does_not_fit(project, t
         terminal.wait_for(
             ".venv (Python", "has no ipykernel", "there (uv pip install --python .venv/bin/python ipykernel)? n: cells run"
         )
-        terminal.enter(answer)
+        terminal.wait_for("y yes · n no:")
+        terminal.press(answer)
         terminal.wait_for("· .venv" if answer == "y" else "freeact-sub's own · ", "session new")
         terminal.enter("/quit")
         assert terminal.wait_end() == 0

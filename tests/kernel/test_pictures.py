@@ -12,7 +12,7 @@ from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.notebook import display_run
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.wording import picture_notes
-from freeact_sub.terminal.approver import Approver
+from freeact_sub.terminal.asking import Approver
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.terminal.run_once import run_once
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel

@@ -351,7 +351,7 @@ async def test_lines_are_resumede_after_another():
     for line in ("", "y", "because", "y"):
         lines.put_nowait(line)
     await eventually(lambda: len(prompts) == 5)
-    assert prompts.pop(3) == "deny with the reason 'because'? y/n "
+    assert prompts.pop(3) == "deny with the reason 'because'? y yes · n no "
     assert [prompt.split()[6].removesuffix("()") for prompt in prompts] == ["cell_one", "cell_one", "cell_two", "cell_three"]
     asking.withdraw("three")  # while it is asked
     await eventually(lambda: len(prompts) == 5)

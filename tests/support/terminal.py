@@ -21,7 +21,7 @@ CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
-KEYS = ("y yes", "y/n", "Esc no answer")
+KEYS = ("y yes", "Esc no answer")
 """One of them is in the line of keys of a question, once keys count."""
 ALTERNATE = 1049
 """The mode of the alternate screen."""

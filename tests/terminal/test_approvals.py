@@ -11,7 +11,7 @@ from support.tables import each
 from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions, hint
-from freeact_sub.terminal.approver import LineApprover
+from freeact_sub.terminal.asking import LineApprover
 from freeact_sub.terminal.questions.card import key_line
 from freeact_sub.terminal.questions.keys import DecisionKeys
 
@@ -71,7 +71,7 @@ def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confir
     asked.ask("one")
     assert asked.questions.answer(text)
     assert not asked.answers
-    assert asked.questions.asks_back == f"deny with the reason {text!r}? y/n"
+    assert asked.questions.asks_back == f"deny with the reason {text!r}? y yes · n no"
     assert asked.questions.answer("y" if confirmed else "n")
     assert asked.questions.asks_back == ""
     if not confirmed:
@@ -107,7 +107,7 @@ def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:
     asked.ask("one")
     for text in ("oki", "hm"):
         assert asked.questions.answer(text)
-        assert asked.questions.asks_back == f"deny with the reason {text!r}? y/n"
+        assert asked.questions.asks_back == f"deny with the reason {text!r}? y yes · n no"
     assert asked.questions.answer("not in this folder")
     assert asked.answers == {"one": Decision(allowed=False, reason="not in this folder")}
 

@@ -170,7 +170,7 @@ def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Ter
     terminal.wait_for("not a pattern: shell:")
     terminal.answer("I", "north asks to run this cell")
     terminal.enter(" do not want it")
-    terminal.wait_at_bottom("deny with the reason 'I do not want it'? y/n")
+    terminal.wait_at_bottom("deny with the reason 'I do not want it'? y yes · n no")
     terminal.answer("y")
     terminal.wait_for("north  was denied Python  print('north was here'): I do not want it", "the children are done")
 
@@ -245,7 +245,7 @@ def test_a_word_that_nobody_knows_is_asked_back(terminal: Terminal, tmp_path: Pa
     terminal.enter("cell go")
     terminal.answer("o", "Approval 1 of 1", "asks to run this cell")
     terminal.enter("ki")
-    terminal.wait_at_bottom("deny with the reason 'oki'? y/n")
+    terminal.wait_at_bottom("deny with the reason 'oki'? y yes · n no")
     terminal.answer("n")
     terminal.wait_at_bottom("y yes · n no")
     terminal.answer("o")

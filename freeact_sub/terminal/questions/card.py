@@ -17,7 +17,7 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import EffectLine, LineKind, change_lines, effect_line, effect_lines, is_tried
 from freeact_sub.show.forms import Filling, numbered
 from freeact_sub.show.heads import head_of, tells_all
-from freeact_sub.show.questions import MAX_OTHERS, Questions, always_words, asks_for
+from freeact_sub.show.questions import MAX_OTHERS, YES_NO, Questions, always_words, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text, cheaper_models, own_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
@@ -228,7 +228,7 @@ def key_line(questions: Questions, *, counts: bool) -> str:
         return f"type the answer{hidden}, then Enter · Esc no answer" + waits
     approvals, at_once = len(questions.approvals), len(questions.answered_by_one_key)
     parts = [
-        "y yes · n no",
+        YES_NO,
         " · ".join(f"{number} {name}" for number, name in enumerate(map(visible, cheaper_models(request)), start=1)),
         "a this session · p this project" if request.suggested else "",
         "e edit" if isinstance(request.call, CodeAction) else "",

@@ -48,7 +48,7 @@ def test_children_ask_by_name_and_are_answered_by_words(start: Start) -> None:
     terminal.press("children north south\r")
     answer(terminal, "agent asks to start a child agent (north)", "children", by="yes, please")
     answer(terminal, "agent asks to start a child agent (south)", by="too many of them")
-    terminal.wait_for("deny with the reason 'too many of them'? y/n")
+    terminal.wait_for("deny with the reason 'too many of them'? y yes, n no")
     terminal.press("y\r")
     answer(terminal, "north asks to run this cell", "print('north was here')", by="?")
     terminal.wait_for("why it asks")
@@ -64,7 +64,7 @@ def test_children_ask_by_name_and_are_answered_by_words(start: Start) -> None:
     assert "north was approved, with other code: print('north was there')" in shown
     for once in (
         "Approval 1 of 1: north asks",
-        "too many of them'? y/n",
+        "too many of them'? y yes, n no",
         "agent says:",
         "north is started by agent: be north",
         "north says: north is done",

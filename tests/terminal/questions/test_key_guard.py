@@ -1,6 +1,6 @@
 """Which keys count at a question; with a clock that the test moves."""
 
-from freeact_sub.terminal.input.line import GUARD_SECONDS, KeyGuard
+from freeact_sub.terminal.asking import GUARD_SECONDS, KeyGuard
 
 
 class Clock:

@@ -14,7 +14,7 @@ from support.terminal import CTRL_D, ENTER, ESCAPE, READY, Terminal
 from support.waiting import eventually
 
 from freeact_sub.events import Answer
-from freeact_sub.terminal.approver import Approver, LineApprover
+from freeact_sub.terminal.asking import Approver, LineApprover
 
 CODE = """
 import getpass

@@ -18,7 +18,7 @@ from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
 from freeact_sub.features.agent_types import load_agent_types
-from freeact_sub.terminal.questions.trust_question import settings_lines
+from freeact_sub.terminal.asking import settings_lines
 
 pytestmark = pytest.mark.slow
 DEEP = 100_000
