@@ -150,7 +150,9 @@ class Filling:
         match field.kind:
             case "choice" if field.other:
                 words = "a number, or your own answer"
-            case "choice" | "boolean":
+            case "boolean":
+                words = "y or n"
+            case "choice":
                 words = "a number or a word of the list"
             case "choices":
                 words = "numbers with commas between them"

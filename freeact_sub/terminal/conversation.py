@@ -609,8 +609,11 @@ class Person:
         self.conversation.leave()
 
     def ask_to_leave(self) -> None:
-        """The same for Ctrl-D, which asks once while something would be lost."""
-        present = self.present
+        """The same for Ctrl-D; it asks once while something would be lost, and gives no answer where one is to be typed."""
+        present, questions = self.present, self.display.questions
+        if questions.asks_back or isinstance(questions.current, ev.QuestionRequest):
+            self.escape()
+            return
         parts = [
             "a run is at work" if present.run is not None else "",
             f"{counted(len(present.waiting.typed), 'entry')} queued" if present.waiting.typed else "",

@@ -426,11 +426,7 @@ class PlainScreen(Surface):
         self._typed.echo(True)
 
     def _read(self, text: str) -> None:
-        if not text and self.line.expects:  # Ctrl-D; if the terminal is gone, the next text is empty too
-            self._keyboard.escape()
-            self._typed.listen(self._read)
-            return
-        if not text:
+        if not text:  # Ctrl-D; if the terminal is gone, the next text is empty too
             self.post_raw("\n" if self._invites else "")
             self._keyboard.ask_to_leave()
             self._typed.listen(self._read)

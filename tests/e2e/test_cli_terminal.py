@@ -185,7 +185,7 @@ def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, a
     with chat(by_turn(cell("print('ran', 6 * 7)"), ["done"])) as server:
         terminal = start(server, "run", "ask", shell='"$0" "$@" | cat')
         terminal.wait_for("Approval 1 of 1: ", "asks to run this cell\nprint('ran', 6 * 7)", "(y yes")
-        terminal.press(answer)
+        terminal.press(answer if answer == CTRL_D else answer + "\r")
         if answer == "oki":
             terminal.wait_for("(deny with the reason 'oki'? y yes, n no)")
             terminal.press("n\r")

@@ -273,7 +273,11 @@ def is_cut(request: ev.QuestionRequest, columns: int) -> bool:
 
 def form_keys(filling: Filling) -> str:
     """What may be typed and pressed."""
-    parts = [f"{filling.hint}, then Enter", "↑ ↓ choose" if filling.rows else "", "← back" if filling.at else ""]
+    hint = f"{filling.hint}, then Enter"
+    if filling.field.kind == "boolean":
+        _, also, nothing = filling.hint.partition("; nothing ")
+        hint = f"{YES_NO}{' · Enter ' if also else ''}{nothing}"
+    parts = [hint, "↑ ↓ choose" if filling.rows else "", "← back" if filling.at else ""]
     return " · ".join(part for part in parts if part)
 
 

@@ -50,6 +50,8 @@ class DecisionKeys:
             return True
         if isinstance(request, ev.QuestionRequest):
             filling = self._questions.filling
+            if filling is not None and filling.field.kind == "boolean" and key in ("y", "n"):
+                return self._questions.answer(key)
             if filling is None or key not in ("←", "↑", "↓"):
                 return False
             return filling.back() if key == "←" else filling.move(-1 if key == "↑" else 1)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import CONVERSATION, ESCAPE, Terminal
+from support.terminal import CONVERSATION, CTRL_D, ESCAPE, Terminal
 
 pytestmark = pytest.mark.e2e
 
@@ -52,11 +52,12 @@ def test_in_the_terminal_arrows_numbers_and_free_text_answer(start: Callable[...
     terminal.wait_for("DuckDB", "my reason", "the answers are there")
 
 
-def test_in_the_terminal_a_form_is_filled_in_and_a_question_gets_no_answer(start: Callable[..., Terminal]) -> None:
+@pytest.mark.parametrize("end", [ESCAPE, CTRL_D])
+def test_in_the_terminal_a_form_is_filled_in_and_a_question_gets_no_answer(start: Callable[..., Terminal], end: str) -> None:
     terminal = start()
     terminal.enter("ask form choice")
     terminal.reply("0\r", "1 of 2: port")
     terminal.reply("80\r", "port must be a whole number, at least 1")
-    terminal.reply("2\r", "2 of 2: secure")
-    terminal.reply(ESCAPE, "> 1. SQLite")
+    terminal.reply("n", "2 of 2: secure", "y yes · n no · ")
+    terminal.reply(end, "> 1. SQLite")
     terminal.wait_for("Which database shall it use? → gets no answer", "the answers are there")
