@@ -31,7 +31,7 @@ from freeact_sub.system.process import PIPE_CLOSED, output_is_left, renew_signal
 if TYPE_CHECKING:
     from freeact_sub.agents.rights import AgentType
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.input.attachments import Piped
+    from freeact_sub.terminal.attachments import Piped
     from freeact_sub.terminal.run_once import Output
 
 FAILED: Final = 1

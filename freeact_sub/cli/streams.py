@@ -18,7 +18,7 @@ from freeact_sub.errors import ConfigError
 from freeact_sub.text import fitted, visible
 
 if TYPE_CHECKING:
-    from freeact_sub.terminal.input.attachments import Piped
+    from freeact_sub.terminal.attachments import Piped
 
 DUMB_TERMINALS = ("", "dumb", "unknown")
 MOMENT_SECONDS: Final = 3.0
@@ -75,7 +75,7 @@ def read_prompt(argument: str | None, path: Path | None) -> "tuple[str, Piped]":
     Raises:
         ConfigError: There is no prompt, or there are two, or it cannot be read.
     """
-    from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415  # `--help` needs none of it
+    from freeact_sub.terminal.attachments import Piped  # noqa: PLC0415  # `--help` needs none of it
 
     if argument is not None and path is not None:
         raise ConfigError("give the prompt either as an argument, or with --file PATH, not both")
@@ -99,7 +99,7 @@ def piped_data() -> "Piped":
     Raises:
         ConfigError: The data is neither text nor a picture, is too large, does not end, or cannot be read.
     """
-    from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415
+    from freeact_sub.terminal.attachments import Piped  # noqa: PLC0415
 
     return Piped() if is_terminal(sys.stdin) else Piped.of(_content(is_prompt=False))
 
@@ -110,7 +110,7 @@ def piped_prompt() -> str:
     Raises:
         ConfigError: The prompt is not text, is too large, does not end, or cannot be read.
     """
-    from freeact_sub.terminal.input.attachments import Piped  # noqa: PLC0415
+    from freeact_sub.terminal.attachments import Piped  # noqa: PLC0415
 
     piped = Piped.of(_content(is_prompt=True))
     if piped.picture is not None:

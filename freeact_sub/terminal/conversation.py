@@ -18,12 +18,12 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.features.skills.skill import load_skills
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.system.process import WINDOW
+from freeact_sub.terminal.attachments import ServerOffers, asks_servers, texts_of, with_attachments
+from freeact_sub.terminal.card import DecisionKeys
 from freeact_sub.terminal.display import Display, how_to_continue, read_earlier
 from freeact_sub.terminal.drawing.area import present_children
 from freeact_sub.terminal.drawing.banner import banner
 from freeact_sub.terminal.drawing.parts import INDENT
-from freeact_sub.terminal.input.attachments import texts_of
-from freeact_sub.terminal.input.offered import ServerOffers, asks_servers, with_attachments
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.present import (
     NEW,
@@ -35,7 +35,6 @@ from freeact_sub.terminal.present import (
     TypedCommand,
     opened,
 )
-from freeact_sub.terminal.questions.keys import DecisionKeys
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 from freeact_sub.terminal.slash_commands import COMMANDS, next_mode, offers, run_command, use_mode
 from freeact_sub.terminal.surface import Action, Purpose

@@ -31,15 +31,9 @@ from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
 from freeact_sub.show.replay import events_of, present_runs, root_of
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.wording import session_facts, session_title
-from freeact_sub.terminal.drawing.area import story_area, waiting_lines
-from freeact_sub.terminal.drawing.parts import INDENT, marked
-from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
-from freeact_sub.terminal.listing import Pager
-from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
-from freeact_sub.terminal.present import Present
-from freeact_sub.terminal.questions.card import (
+from freeact_sub.terminal.card import (
     Card,
+    TriedCells,
     asker,
     drawn_call,
     effects_part,
@@ -48,7 +42,13 @@ from freeact_sub.terminal.questions.card import (
     key_line,
     question_card,
 )
-from freeact_sub.terminal.questions.keys import TriedCells
+from freeact_sub.terminal.drawing.area import story_area, waiting_lines
+from freeact_sub.terminal.drawing.parts import INDENT, marked
+from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.transcript import Paged, Records, Transcript
+from freeact_sub.terminal.listing import Pager
+from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
+from freeact_sub.terminal.present import Present
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.terminal.surface import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
 from freeact_sub.text import counted, one_line, visible

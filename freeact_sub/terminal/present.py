@@ -22,8 +22,8 @@ from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.modes import Mode
 from freeact_sub.show.typed_commands import OwnCommand, Rewind
 from freeact_sub.show.wording import ago, session_facts, session_line, session_title
+from freeact_sub.terminal.attachments import COMMAND_RUN, typed_part
 from freeact_sub.terminal.drawing.parts import filled
-from freeact_sub.terminal.input.attachments import COMMAND_RUN, typed_part
 from freeact_sub.terminal.listing import Row
 from freeact_sub.text import visible
 

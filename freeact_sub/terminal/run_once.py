@@ -19,10 +19,9 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.system.process import PIPE_CLOSED
 from freeact_sub.terminal.asking import Approver
+from freeact_sub.terminal.attachments import Piped, with_attachments
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.input.attachments import Piped
-from freeact_sub.terminal.input.offered import with_attachments
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.text import clean, fitted, one_line

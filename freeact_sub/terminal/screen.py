@@ -55,7 +55,7 @@ from rich.console import RenderableType
 
 from freeact_sub.terminal.asking import GUARD_SECONDS
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
-from freeact_sub.terminal.input.line import InputLine
+from freeact_sub.terminal.line import InputLine
 from freeact_sub.terminal.listing import Listing
 from freeact_sub.terminal.pictures import cell_size
 from freeact_sub.terminal.surface import Attention, Keyboard, Notify, OtherProgram, Surface

@@ -177,7 +177,7 @@ def _compared(person: "Person", command: str, rest: str, perhaps: str = "") -> "
 
 
 async def _effects(person: "Person", agent: "Agent", prompts: int) -> None:
-    from freeact_sub.terminal.questions.card import drawn_changes  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.card import drawn_changes  # noqa: PLC0415  # slow to import
 
     try:
         found = await agent.effects(prompts)

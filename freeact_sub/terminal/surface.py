@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, T
 from rich.console import RenderableType
 
 from freeact_sub.terminal.asking import TypedLines
+from freeact_sub.terminal.attachments import Pastes
 from freeact_sub.terminal.drawing.parts import make_console
-from freeact_sub.terminal.input.attachments import Pastes
 from freeact_sub.text import fitted, one_line
 
 if TYPE_CHECKING:
-    from freeact_sub.terminal.input.line import InputLine
+    from freeact_sub.terminal.line import InputLine
 
 Purpose: TypeAlias = Literal["reason", "code"]
 """The texts that a person may write for an open question: the reason of a denial, or the code to run."""

@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from support.warm import WarmProgram
 
 from freeact_sub.cli.streams import MAX_BYTES
-from freeact_sub.terminal.input.attachments import MAX_CHARS
+from freeact_sub.terminal.attachments import MAX_CHARS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 

@@ -15,7 +15,7 @@ import psutil
 import pyte
 from support.warm import TerminalProgram
 
-from freeact_sub.terminal.questions.card import WAITING
+from freeact_sub.terminal.card import WAITING
 
 CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""

@@ -12,8 +12,7 @@ from freeact_sub.calls import CodeAction, FanOut
 from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions, hint
 from freeact_sub.terminal.asking import LineApprover
-from freeact_sub.terminal.questions.card import key_line
-from freeact_sub.terminal.questions.keys import DecisionKeys
+from freeact_sub.terminal.card import DecisionKeys, key_line
 
 
 class AskedRequest:

@@ -63,7 +63,7 @@ def test_the_region_is_drawn_twenty_times_a_second_at_most(
         patched.setattr(time, "time", lambda: 1_000_000_000.0 + loop.time())
         patched.setattr(sys, "stdout", written)
         # the clock stands still while a thread is at work, and this one's reads a file
-        patched.setattr("freeact_sub.terminal.input.line.ThreadedHistory", lambda _: InMemoryHistory())
+        patched.setattr("freeact_sub.terminal.line.ThreadedHistory", lambda _: InMemoryHistory())
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             drawings = runner.run(work())
     assert MOST / 4 <= drawings <= MOST + 5

@@ -13,13 +13,14 @@ from support.mcp_host import McpHost
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import InvalidRequestError, McpError
 from freeact_sub.mcp.offers import McpArgument, McpPrompt, McpResource
-from freeact_sub.terminal.input.attachments import MAX_CHARS, typed_part
-from freeact_sub.terminal.input.offered import (
+from freeact_sub.terminal.attachments import (
+    MAX_CHARS,
     PromptCall,
     ServerOffers,
     asks_servers,
     prompt_called,
     resources_named,
+    typed_part,
     with_attachments,
 )
 

@@ -9,7 +9,7 @@ from prompt_toolkit.document import Document
 
 from freeact_sub.config.instruction_files import read_commands
 from freeact_sub.show.typed_commands import own_commands, prompt_of
-from freeact_sub.terminal.input.attachments import (
+from freeact_sub.terminal.attachments import (
     MAX_CHARS,
     MAX_PATHS_CHARS,
     MAX_PICTURE_BYTES,
@@ -18,7 +18,7 @@ from freeact_sub.terminal.input.attachments import (
     pictures_of,
     texts_of,
 )
-from freeact_sub.terminal.input.line import LineCompleter, history_file
+from freeact_sub.terminal.line import LineCompleter, history_file
 from freeact_sub.terminal.slash_commands import COMMANDS, help_table
 
 

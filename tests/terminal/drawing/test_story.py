@@ -27,9 +27,9 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.progress import SearchedState
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.card import WAITING, key_line, question_card
 from freeact_sub.terminal.drawing.area import MAX_ROWS, ChildrenRegion, story_area
 from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured
-from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
 
 
 def child(number: int, **others: object) -> AgentStarted:

@@ -7,8 +7,8 @@ import pytest
 
 from freeact_sub.calls import CodeAction, FileWrite
 from freeact_sub.events import ApprovalRequest
+from freeact_sub.terminal.card import drawn_call
 from freeact_sub.terminal.drawing.parts import make_console
-from freeact_sub.terminal.questions.card import drawn_call
 
 
 def card(call: CodeAction | FileWrite, workspace: Path) -> str:

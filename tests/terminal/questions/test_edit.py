@@ -12,7 +12,7 @@ from support.sample_events import request
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import Decision
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.questions.keys import DecisionKeys
+from freeact_sub.terminal.card import DecisionKeys
 
 APPENDS = "import sys; open(sys.argv[1], 'ab').write(b'\\nprint(2)')"
 SPOILS = "import sys; open(sys.argv[1], 'wb').write(b'\\xff\\xff')"

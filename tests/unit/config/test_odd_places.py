@@ -2,7 +2,7 @@
 
 from freeact_sub.cli import main
 from freeact_sub.config import schema
-from freeact_sub.terminal.input.attachments import texts_of
+from freeact_sub.terminal.attachments import texts_of
 
 
 def test_a_home_that_is_not_absolute_names_one_folder(monkeypatch, tmp_path):

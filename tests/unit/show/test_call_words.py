@@ -28,8 +28,8 @@ from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.questions import Questions, always_means
+from freeact_sub.terminal.card import question_card
 from freeact_sub.terminal.plain_lines import PlainLines
-from freeact_sub.terminal.questions.card import question_card
 from freeact_sub.text import visible
 
 

@@ -14,8 +14,8 @@ from freeact_sub.events.answers import ASKED
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import effect_lines
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.card import effects_part, question_card
 from freeact_sub.terminal.drawing.parts import Cut
-from freeact_sub.terminal.questions.card import effects_part, question_card
 
 DIFF = "--- a/notes\n+++ b/notes\n@@ -1 +1 @@\n-old\n+new"
 DONE = Effects(

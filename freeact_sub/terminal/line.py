@@ -22,7 +22,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from freeact_sub.terminal.asking import ENTER, KeyGuard
-from freeact_sub.terminal.input.attachments import Pastes, matching_files, mention_of
+from freeact_sub.terminal.attachments import Pastes, matching_files, mention_of
 from freeact_sub.terminal.surface import Expected, Keyboard, Purpose
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter enters it): "}

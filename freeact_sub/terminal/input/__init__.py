@@ -1,1 +1,0 @@
-"""The input line, and what a person writes into it besides commands."""
