@@ -95,14 +95,14 @@ def _option(model: "FoundModel") -> str:
 
 
 def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
-    from freeact_sub.terminal.listing import Row, choose  # noqa: PLC0415
+    from freeact_sub.terminal.listing import Chooser, Row, choose  # noqa: PLC0415
 
     terminal = asking_terminal()
     if terminal is None:
         raise ConfigError("nobody is there to choose a model: pass --model PROVIDER:NAME")
     rows = [Row(value=str(at), text=model.model, note=model.because) for at, model in enumerate(found)]
-    draws = can_draw(terminal)
-    index = choose(HEAD, lambda: rows, terminal, draws=draws, prompt="model: ", takes="takes it", none="none is found")
+    chooser = Chooser("model: ", lambda: rows, takes="takes it", none="none is found")
+    index = choose(chooser, terminal, draws=can_draw(terminal), head=HEAD)
     if index is None:
         raise ConfigError("no model was chosen: pass --model PROVIDER:NAME, or start again")
     model = found[int(index)]

@@ -59,18 +59,10 @@ def chosen(choice: str, config: Config) -> str:
     if choice:
         return store.find(choice).session_id
     from freeact_sub.terminal.listing import choose  # noqa: PLC0415  # slow to import
-    from freeact_sub.terminal.present import session_rows  # noqa: PLC0415
+    from freeact_sub.terminal.present import session_chooser  # noqa: PLC0415
 
     draws = is_terminal(sys.stdin) and can_draw(sys.stdout)
-    picked = choose(
-        "",
-        lambda: session_rows(store, config.workspace),
-        sys.stdout if draws else sys.stderr,
-        draws=draws,
-        prompt="resume: ",
-        takes="resumes",
-        none="no session to resume",
-    )
+    picked = choose(session_chooser(store, config.workspace), sys.stdout if draws else sys.stderr, draws=draws)
     if picked is None:
         raise ConfigError("no session was chosen: name one by --resume ID, or start without --resume")
     return picked

@@ -179,13 +179,18 @@ class Row:
     drawn: Callable[[int], str] | None = None
     """Draws it in so many columns. None: its text and its note."""
 
+    def in_columns(self, columns: int, widest: int) -> str:
+        """The row as it is drawn. Args: widest: the columns of the longest text."""
+        text = self.drawn(columns) if self.drawn else f"{set_cell_size(visible(self.text), widest)}  {visible(self.note)}"
+        return set_cell_size(text, columns)
+
 
 class Chooser(Listing):
     """Lets a person choose. `chosen` is the value of the row afterwards; None: none was chosen."""
 
     other_rows = 2
 
-    def __init__(self, prompt: str, load: Callable[[], Sequence[Row]], *, takes: str, none: str, is_alone: bool) -> None:
+    def __init__(self, prompt: str, load: Callable[[], Sequence[Row]], *, takes: str, none: str) -> None:
         """Makes it.
 
         Args:
@@ -193,12 +198,13 @@ class Chooser(Listing):
             load: Reads them; called in another thread.
             takes: What Enter does.
             none: Says that there are none.
-            is_alone: Ctrl-C interrupts the program. Else it leaves the list.
         """
         super().__init__(prompt)
         self.chosen: str | None = None
+        self.is_alone = False
+        """Whether Ctrl-C interrupts the program. Else it leaves the list."""
         self.hints = (f"Enter {takes}", "Esc leaves", "type to search", "↑ ↓ move")
-        self._load, self._none, self._is_alone = load, none, is_alone
+        self.load, self.none = load, none
         self._all: Sequence[Row] | None = None
         self._at = 0
 
@@ -209,13 +215,13 @@ class Chooser(Listing):
 
     async def _read(self) -> None:
         try:
-            self._all = await asyncio.to_thread(self._load)
+            self._all = await asyncio.to_thread(self.load)
         except FreeactError as error:
-            self._all, self._none = [], str(error)
+            self._all, self.none = [], str(error)
         self._application.invalidate()
 
     def _interrupt(self) -> None:
-        if self._is_alone:
+        if self.is_alone:
             self._application.exit(exception=KeyboardInterrupt)
         else:
             self.leave()
@@ -242,21 +248,26 @@ class Chooser(Listing):
     def _shown(self) -> StyleAndTextTuples:
         found, columns = self._found, self._size[1] - 2
         if not found:
-            return [("", "reading …" if self._all is None else "no match" if self._all else self._none)]
+            return [("", "reading …" if self._all is None else "no match" if self._all else self.none)]
         widest = max(cell_len(visible(row.text)) for row in found)
-        lines: list[tuple[str, str]] = []
+        lines: list[Row | str] = []
         selected = 0
         for number, row in enumerate(found):
             if row.group and (not number or found[number - 1].group != row.group):
-                lines.append(("bold", row.group))
-            is_selected = number == self._at
-            selected = len(lines) if is_selected else selected
-            text = row.drawn(columns) if row.drawn else f"{set_cell_size(visible(row.text), widest)}  {visible(row.note)}"
-            mark = "> " if is_selected else "  "
-            lines.append(("reverse" if is_selected else "", f"{mark}{set_cell_size(text, columns)}"))
+                lines.append(row.group)
+            selected = len(lines) if number == self._at else selected
+            lines.append(row)
         least = selected - 1 if found[0].group else selected
         self._top = min(max(self._top, selected - self._rows + 1), max(least, 0))
-        return [(style, f"{text}\n") for style, text in lines[self._top : self._top + self._rows]]
+        shown: StyleAndTextTuples = []
+        for row_or_group in lines[self._top : self._top + self._rows]:
+            if isinstance(row_or_group, str):
+                shown.append(("bold", f"{row_or_group}\n"))
+                continue
+            is_selected = row_or_group is found[self._at]
+            text = f"{'> ' if is_selected else '  '}{row_or_group.in_columns(columns, widest)}\n"
+            shown.append(("reverse" if is_selected else "", text))
+        return shown
 
 
 SHOWN: Final = 20
@@ -265,19 +276,14 @@ MAX_ROWS: Final = 12
 """Rows of a list below other lines."""
 
 
-def choose(
-    head: str, load: Callable[[], Sequence[Row]], terminal: TextIO, *, draws: bool, prompt: str, takes: str, none: str
-) -> str | None:
-    """The value of the row that a person chooses, before a conversation begins; None if none is wanted.
+def choose(chooser: Chooser, terminal: TextIO, *, draws: bool, head: str = "") -> str | None:
+    """Returns the value of the row that a person chooses, before a conversation begins; None if none is wanted.
 
     Args:
-        head: What is to be chosen, in one or more lines. Empty: the list has the whole window.
-        load: Reads the rows.
+        chooser: The list.
         terminal: The stream for the question; the answer is read from standard input.
-        draws: The terminal can move its cursor.
-        prompt: See `Chooser`.
-        takes: See `Chooser`.
-        none: See `Chooser`.
+        draws: Whether the terminal can move its cursor.
+        head: What is to be chosen, in one or more lines above the rows. Empty: the list has the whole window.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
@@ -286,12 +292,12 @@ def choose(
     if head:
         print(head, file=terminal, flush=True)
     if not draws:
-        return _choose_by_line(load(), terminal, none)
-    rows = load() if head else []
-    chooser = Chooser(prompt, (lambda: rows) if head else load, takes=takes, none=none, is_alone=True)
+        return _choose_by_line(chooser.load(), terminal, chooser.none)
+    chooser.is_alone = True
     output = Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"))
     output.enable_cpr = False  # as `Screen` does
-    chooser.application(create_input(sys.stdin), output, height=min(len(rows), MAX_ROWS)).run()
+    height = min(len(chooser.load()), MAX_ROWS) if head else 0
+    chooser.application(create_input(sys.stdin), output, height=height).run()
     return chooser.chosen
 
 

@@ -24,7 +24,7 @@ from freeact_sub.show.typed_commands import OwnCommand, Rewind
 from freeact_sub.show.wording import ago, session_facts, session_line, session_title
 from freeact_sub.terminal.attachments import COMMAND_RUN, typed_part
 from freeact_sub.terminal.drawing.parts import filled
-from freeact_sub.terminal.listing import Row
+from freeact_sub.terminal.listing import Chooser, Row
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -196,6 +196,11 @@ def session_rows(store: "SessionStore", workspace: Path, without: str | None = N
         )
         found.append((group, group == 2 and not is_here, row))
     return [row for *_, row in sorted(found, key=lambda each: each[:2])]
+
+
+def session_chooser(store: "SessionStore", workspace: Path, without: str | None = None) -> Chooser:
+    """The list of `session_rows`."""
+    return Chooser("resume: ", lambda: session_rows(store, workspace, without), takes="resumes", none="no session to resume")
 
 
 def session_row(session: "StoredSession", columns: int, *, names_folder: bool, is_open: bool) -> str:

@@ -37,8 +37,7 @@ from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.drawing.area import AgentsTable
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 from freeact_sub.terminal.drawing.banner import mode_words
-from freeact_sub.terminal.listing import Chooser
-from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions, session_rows
+from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions, session_chooser
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -343,14 +342,7 @@ def resume(person: "Person", rest: str) -> None:
 
 
 async def _pick(person: "Person", agent: "Agent") -> None:
-    store, workspace = agent.sessions, agent.config.workspace
-    chooser = Chooser(
-        "resume: ",
-        lambda: session_rows(store, workspace, agent.session_id),
-        takes="resumes",
-        none="no session to resume",
-        is_alone=False,
-    )
+    chooser = session_chooser(agent.sessions, agent.config.workspace, agent.session_id)
     await person.display.screen.show_pages(chooser)
     if chooser.chosen is not None:
         person.present.waiting.put(Opening(session=chooser.chosen))

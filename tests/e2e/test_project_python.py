@@ -83,6 +83,8 @@ def test_the_transcript_of_a_newcomer(name, project):
                     terminal.wait_for(text)
                 elif what == "enter":
                     terminal.enter(text)
+                elif what == "key":
+                    terminal.press(text)
                 else:
                     key, _, words = text.partition(" ")
                     terminal.answer(key, words)
