@@ -50,13 +50,14 @@ from freeact_sub.terminal.listing import Pager
 from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.present import Present
 from freeact_sub.terminal.screen import Screen
-from freeact_sub.terminal.surface import LONG_SECONDS, Expected, Keyboard, OtherProgram, Surface
+from freeact_sub.terminal.surface import LONG_SECONDS, Expected, Keyboard, OtherProgram
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo
     from freeact_sub.sessions import SessionStore, StoredAgent, StoredSession
+    from freeact_sub.terminal.surface import PlainScreen
 
 
 JOINT: Final = " · "
@@ -343,7 +344,7 @@ class Display:
         self._written = WrittenFiles(present)
         self.forget()
 
-    def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> Surface:
+    def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> "Screen | PlainScreen":
         return Screen(
             self.live, self.status, keyboard, notify=self._present.config.terminal.notify, other_program=other_program
         )

@@ -147,7 +147,7 @@ def knows_osc9(environment: Mapping[str, str]) -> bool:
 
 
 class Surface:
-    """A terminal that shows a conversation: `Screen` draws. `PlainScreen` prints, and has the rest as it stands here."""
+    """A terminal that shows a conversation, as far as it does so in one way: `Screen` draws, `PlainScreen` prints."""
 
     attention: Attention
     line: "InputLine | PlainLine"
@@ -181,64 +181,12 @@ class Surface:
         else:
             self._group.create_task(work)
 
-    async def shown(self) -> None:
-        """Waits until the person can type."""
-
-    def post(self, renderable: RenderableType) -> None:
-        """Prints a finished block, after all earlier ones."""
-        raise NotImplementedError
-
-    def post_raw(self, text: str) -> None:
-        """Prints a text that ends in the first column of a row, as it is."""
-        raise NotImplementedError
-
-    def text_of(self, renderable: RenderableType, columns: int) -> str:
-        """The renderable as text, such as for a pager."""
-        raise NotImplementedError
-
-    def rows_of(self, _renderable: RenderableType) -> int:
-        """The rows of a drawing; 0: it is printed whole, whatever its height."""
-        return 0
-
-    @property
-    def room(self) -> int:
-        """The rows of the terminal."""
-        return 24
-
-    @property
-    def live_rows(self) -> int:
-        """The rows that may change, above the input line."""
-        return self.room
-
-    @property
-    def is_narrowed(self) -> bool:
-        """Whether the changing rows are fewer than usual for a moment."""
-        return False
-
-    def hold_keys(self) -> None:
-        """Lets no key answer the open question until all that was posted can be read."""
-
     @property
     def columns(self) -> int:
         """The columns of the terminal."""
         with suppress(OSError):
             return os.get_terminal_size(self._stdout.fileno()).columns or 80
         return 80
-
-    @property
-    def cell(self) -> tuple[int, int]:
-        """The width and height of a character in pixels; 0: no pictures are drawn."""
-        return (0, 0)
-
-    def write_raw(self, text: str) -> None:
-        """Writes a sequence that the terminal obeys and does not draw, if it obeys any."""
-
-    async def drained(self) -> None:
-        """Waits while too much is not printed yet."""
-
-    def refresh(self, question_id: str | None) -> None:
-        """Notes a change. Args: question_id: the question that is open, or None."""
-        raise NotImplementedError
 
     async def run_outside(self, command: Sequence[str]) -> bool:
         """Gives the terminal to another program until it ends; returns False if it cannot be started."""
@@ -252,13 +200,6 @@ class Surface:
         finally:
             self._end_other = None
         return True
-
-    async def show_pages(self, listing: Any) -> None:
-        """Shows a `Listing` until the person leaves it."""
-
-    def restore(self) -> None:
-        """Restores the terminal's settings at once, for a program that is about to end."""
-        raise NotImplementedError
 
     def _write(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone; the run goes on to its end
@@ -397,6 +338,45 @@ class PlainScreen(Surface):
         with self.console.capture() as capture:
             self.console.print(renderable)
         return capture.get()
+
+    async def shown(self) -> None:
+        """Waits until the person can type."""
+
+    def rows_of(self, _renderable: RenderableType) -> int:
+        """The rows of a drawing; 0: it is printed whole, whatever its height."""
+        return 0
+
+    @property
+    def room(self) -> int:
+        """The rows of the terminal."""
+        return 24
+
+    @property
+    def live_rows(self) -> int:
+        """The rows that may change, above the input line."""
+        return self.room
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the changing rows are fewer than usual for a moment."""
+        return False
+
+    def hold_keys(self) -> None:
+        """Lets no key answer the open question until all that was posted can be read."""
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """The width and height of a character in pixels; 0: no pictures are drawn."""
+        return (0, 0)
+
+    def write_raw(self, text: str) -> None:
+        """Writes a sequence that the terminal obeys and does not draw, if it obeys any."""
+
+    async def drained(self) -> None:
+        """Waits while too much is not printed yet."""
+
+    async def show_pages(self, listing: Any) -> None:
+        """Shows a `Listing` until the person leaves it."""
 
     def open_question(self, question_id: str | None) -> None:
         """Notes which question is open, before it is printed: from then on what is typed answers it."""
