@@ -19,7 +19,8 @@ from pydantic_ai import BinaryContent
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import Call, CodeAction, FileWrite
 from freeact_sub.cells import CELL_TOOL
-from freeact_sub.events import AgentEvent, ToolCallStarted
+from freeact_sub.events import AgentEvent
+from freeact_sub.show import blocks
 from freeact_sub.show.heads import head_of_call
 from freeact_sub.show.wording import PICTURES, tool_words
 from freeact_sub.text import code_title, fenced, one_line, own_title, shortened
@@ -178,14 +179,14 @@ def titled(event: AgentEvent, title: str) -> str:
     return one_line(f"{who}{title}", TITLE_CHARS) or "a call"
 
 
-def started(event: ToolCallStarted) -> dict[str, Any]:
-    """What a tool call shows when it begins."""
-    code, words = event.args.get("code"), tool_words(event.tool_name)
-    shown: dict[str, Any] = {"kind": _KINDS_OF_TOOLS.get(event.tool_name, "other"), "rawInput": json_value(event.args)}
-    if event.tool_name == CELL_TOOL and isinstance(code, str):
-        title = own_title(event.label) or code_title(code) or words
-        return {**shown, "title": titled(event, title), "content": [tool_text(fenced(code, "python"))]}
-    return {**shown, "title": titled(event, f"{words}: {event.label}" if event.label else words)}
+def started(event: AgentEvent, call: blocks.Call) -> dict[str, Any]:
+    """What a tool call shows when it begins. Args: event: its event."""
+    words = tool_words(call.tool_name)
+    shown: dict[str, Any] = {"kind": _KINDS_OF_TOOLS.get(call.tool_name, "other"), "rawInput": json_value(call.args)}
+    if call.code is not None:
+        title = own_title(call.label) or code_title(call.code) or words
+        return {**shown, "title": titled(event, title), "content": [tool_text(fenced(call.code, "python"))]}
+    return {**shown, "title": titled(event, f"{words}: {call.label}" if call.label else words)}
 
 
 def asked(call: Call) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class Session:
             async with run:
                 async for event in run:
                     for update in self._told.of(event):
-                        await self.say(self._with_cost(update, event))
+                        await self.say(self._with_cost(update))
                     self._ask(event, run, asking)
                 result = await run.result()
         except FreeactError as error:
@@ -197,9 +197,9 @@ class Session:
             await self.say(updates.message(f"\n\n[{result.status.replace('_', ' ')}: {result.error}]\n"))
         return stop
 
-    def _with_cost(self, update: Update, event: ev.Event) -> Update:
+    def _with_cost(self, update: Update) -> Update:
         usage = self.agent.usage
-        if isinstance(event, ev.UsageUpdated) and usage.cost_usd is not None and "used" in update:
+        if usage.cost_usd is not None and "used" in update:
             return {**update, "cost": {"amount": float(usage.cost_usd), "currency": "USD"}}
         return update
 

@@ -16,8 +16,11 @@ from freeact_sub.acp.actions import picture_lines, pictures_of, text_block, tool
 from freeact_sub.acp.connection import Update
 from freeact_sub.agent_names import agent_name
 from freeact_sub.cells import StreamText
-from freeact_sub.show.steps import PLAN_TOOL
-from freeact_sub.show.wording import asked_text, call_progress_text
+from freeact_sub.events.progress import PlanState
+from freeact_sub.show import blocks as bl
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.teller import blocks
+from freeact_sub.show.wording import asked_text
 from freeact_sub.text import fenced, one_line, prompt_title
 
 LIVE_SECONDS: Final = 0.3
@@ -74,59 +77,54 @@ class Updates:
         self._message = names.new("message")
         self._shown: dict[_Key, _Shown] = {}
         """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
-        self._held: dict[_Key, ev.ToolCallStarted] = {}
+        self._views = Stories()
+        self._held: dict[_Key, tuple[ev.AgentEvent, bl.Call]] = {}
         """Calls that may start a child, which is shown in their place."""
 
-    def of(self, event: ev.Event) -> Iterator[Update]:
+    def of(self, event: ev.AgentEvent) -> Iterator[Update]:
         """The updates that an event makes."""
-        if event.depth == 0:
-            yield from self._of_conversation(event)
-            yield from self._of_state(event)
-        else:
-            yield from self._of_child(event)
-        yield from self._of_calls(event)
-        yield from self._of_questions(event)
-        if isinstance(event, ev.AgentFinished):
-            yield from self._cut_off(event.agent_id)
+        for block in blocks(self._views.observe(event), event):
+            yield from (self._of_child if event.depth else self._of_root)(event, block)
+            yield from self._of_calls(event, block)
+            yield from self._of_questions(event, block)
+            if isinstance(block, bl.End):
+                yield from self._cut_off(event.agent_id)
 
-    def _of_calls(self, event: ev.Event) -> Iterator[Update]:
-        match event:
-            case ev.ToolCallStarted():
-                yield from self._call(event)
-            case ev.CodeExecutionOutputChunk(output=StreamText(text=text)):
-                yield from self._grows(_key(event), text)
-            case ev.ToolProgress() if (shown := self._shown.get(_key(event))) is not None:
-                yield _changed(shown, content=[*shown.head, tool_text(call_progress_text(event))])
-            case ev.CodeExecutionOutput():
-                yield from self._cell_ends(event)
-            case ev.ToolOutput():
-                yield from self._call_ends(event)
+    def _of_calls(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+        key = event.agent_id, event.tool_call_id or ""
+        match block:
+            case bl.Call():
+                yield from self._call(event, block)
+            case bl.Output(output=StreamText(text=text)):
+                yield from self._grows(key, text)
+            case bl.Growth(kind="call") if (shown := self._shown.get(_key(event, block.call_id))) is not None:
+                yield _changed(shown, content=[*shown.head, tool_text(block.piece)])
+            case bl.CellEnd():
+                yield from self._cell_ends(event, block.of)
+            case bl.Result():
+                yield from self._call_ends(event, block.of)
 
-    def _of_questions(self, event: ev.Event) -> Iterator[Update]:
+    def _of_questions(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
         """Each question is a tool call of its own."""
-        match event:
-            case ev.ApprovalRequest() if not event.headless:
-                call = actions.asked(event.call)
-                call["title"] = actions.titled(event, call["title"])
-                yield self._begun(event, event.request_id, event.request_id, _meta=self.meta_of(event), **call)
-            case ev.ApprovalDecided(request_id=request_id, allowed=allowed) if request_id in self._shown:
-                why = f"denied: {event.reason}" if event.reason else "denied"
-                yield self._answered(request_id, None if allowed else why, answered=allowed)
-            case ev.QuestionRequest() if not event.headless:
-                text = asked_text(event)
-                call = {"title": actions.titled(event, f"Question: {text}"), "kind": "other", "content": [tool_text(text)]}
-                yield self._begun(
-                    event,
-                    event.request_id,
-                    event.request_id,
-                    rawInput={"question": event.prompt},
-                    _meta=self.meta_of(event),
-                    **call,
-                )
-            case ev.QuestionAnswered(request_id=request_id, answered=answered) if request_id in self._shown:
-                yield self._answered(request_id, event.text if answered else event.reason or "no answer", answered=answered)
+        match block:
+            case bl.Approval() if not block.request.headless:
+                yield from self._asked(event, block.request.request_id, **actions.asked(block.request.call))
+            case bl.Question() if not block.of.headless:
+                text = asked_text(block.of)
+                call = {"kind": "other", "content": [tool_text(text)], "rawInput": {"question": block.of.prompt}}
+                yield from self._asked(event, block.of.request_id, title=f"Question: {text}", **call)
+            case bl.Decided(of=decided) if decided.request_id in self._shown:
+                why = f"denied: {decided.reason}" if decided.reason else "denied"
+                yield self._answered(decided.request_id, None if decided.allowed else why, answered=decided.allowed)
+            case bl.Answered(of=given) if given.request_id in self._shown:
+                said = given.text if given.answered else given.reason or "no answer"
+                yield self._answered(given.request_id, said, answered=given.answered)
 
-    def meta_of(self, event: ev.Event, **more: Any) -> dict[str, Any]:
+    def _asked(self, event: ev.AgentEvent, request_id: str, *, title: str, **call: Any) -> Iterator[Update]:
+        shown = {"title": actions.titled(event, title), "_meta": self.meta_of(event), **call}
+        yield self._begun(event, request_id, request_id, **shown)
+
+    def meta_of(self, event: ev.AgentEvent, **more: Any) -> dict[str, Any]:
         """Who an event is of, and the tool call that it belongs to."""
         shown = self._shown.get((event.agent_id, event.tool_call_id or ""))
         return actions.meta_of(event, **({"toolCallId": shown.name} if shown is not None else {}), **more)
@@ -136,99 +134,96 @@ class Updates:
         for key in [key for key, shown in self._shown.items() if shown.agent_id == agent_id]:
             shown = self._shown.pop(key)
             yield _changed(shown, status="failed", content=[*shown.head, tool_text(CUT_OFF)])
-        self._held = {key: event for key, event in self._held.items() if event.agent_id != agent_id}
+        self._held = {key: held for key, held in self._held.items() if held[0].agent_id != agent_id}
 
     def _answered(self, request_id: str, said: str | None, *, answered: bool) -> Update:
         shown = self._shown.pop(request_id)
         content = [*shown.head, *([tool_text(said)] if said else [])]
         return _changed(shown, status="completed" if answered else "failed", content=content)
 
-    def _of_conversation(self, event: ev.Event) -> Iterator[Update]:
-        match event:
-            case ev.AgentStarted() if self._stored:
+    def _of_root(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+        match block:
+            case bl.Prompt() if self._stored:
                 self._message = self._names.new("message")
-                yield self._said("user_message_chunk", event.prompt)
+                yield self._said("user_message_chunk", block.of.prompt)
                 self._message = self._names.new("message")
-            case ev.ResponseChunk() if not self._stored:
-                yield self._said("agent_message_chunk", event.content)
-            case ev.ThoughtsChunk() if not self._stored:
-                yield self._said("agent_thought_chunk", event.content)
-            case ev.Response() | ev.Thoughts():
+            case bl.Growth(kind=("answer" | "thoughts") as kind) if not self._stored:
+                yield self._said("agent_message_chunk" if kind == "answer" else "agent_thought_chunk", block.piece)
+            case bl.Said():
                 if self._stored:
-                    kind = "agent_message_chunk" if isinstance(event, ev.Response) else "agent_thought_chunk"
-                    yield self._said(kind, event.content)
+                    yield self._said("agent_thought_chunk" if block.is_thought else "agent_message_chunk", block.content)
                 self._message = self._names.new("message")
+            case bl.Plan() if not block.plan.plan_id:
+                yield plan(block.plan)
+            case bl.Spent(of=spent):
+                if not (self._stored or spent.context_tokens is None or spent.window_tokens is None):
+                    yield {"sessionUpdate": "usage_update", "used": spent.context_tokens, "size": spent.window_tokens}
+            case _:
+                yield from self._note(event, block)
 
-    def _of_state(self, event: ev.Event) -> Iterator[Update]:
-        match event:
-            case ev.PlanUpdated(plan_id=""):
-                yield plan(event)
-            case ev.UsageUpdated(context_tokens=int(used), window_tokens=int(size)) if not self._stored:
-                yield {"sessionUpdate": "usage_update", "used": used, "size": size}
-            case ev.Notice() if not self._stored:
-                yield note(event.content)
-            case ev.KernelLost():
-                yield note(event.reason)
-            case ev.Compacted():
-                yield note("The conversation was shortened; variables stay.")
-
-    def _of_child(self, event: ev.Event) -> Iterator[Update]:
-        match event:
-            case ev.AgentStarted():
+    def _of_child(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+        match block:
+            case bl.Prompt(of=started):
                 self._held.pop((str(event.parent_id), event.tool_call_id or ""), None)
-                label = event.description or prompt_title(event.prompt)
+                label = started.description or prompt_title(started.prompt)
                 yield self._begun(
                     event,
                     event.agent_id,
                     self._names.new("child"),
                     title=f"Child {agent_name(event.agent_id, one_line(label, 120))}",
                     kind="other",
-                    status="pending" if event.queued else "in_progress",
-                    content=[tool_text(event.prompt)],
-                    rawInput={"prompt": event.prompt, "description": event.description},
-                    _meta=actions.meta_of(event, agentType=event.agent_type),
+                    status="pending" if started.queued else "in_progress",
+                    content=[tool_text(started.prompt)],
+                    rawInput={"prompt": started.prompt, "description": started.description},
+                    _meta=actions.meta_of(event, agentType=started.agent_type),
                 )
-            case ev.ResponseChunk():
-                yield from self._grows(event.agent_id, event.content, language=None)
-            case ev.AgentFinished() if (shown := self._shown.pop(event.agent_id, None)) is not None:
-                ok = event.status == "completed"
-                why = f"{event.status.replace('_', ' ')}: {event.error}" if event.error else event.status
-                said = [tool_text(text) for text in (event.output, "" if ok else why) if text]
-                status = "completed" if ok else "failed"
-                yield _changed(shown, status=status, content=[*shown.head, *said])
+            case bl.Growth(kind="answer"):
+                yield from self._grows(event.agent_id, block.piece, language=None)
+            case bl.End(of=end) if (shown := self._shown.pop(event.agent_id, None)) is not None:
+                ok = end.status == "completed"
+                why = f"{end.status.replace('_', ' ')}: {end.error}" if end.error else end.status
+                said = [tool_text(text) for text in (end.output, "" if ok else why) if text]
+                yield _changed(shown, status="completed" if ok else "failed", content=[*shown.head, *said])
+            case _:
+                yield from self._note(event, block)
 
-    def _call(self, event: ev.ToolCallStarted) -> Iterator[Update]:
-        if event.tool_name == PLAN_TOOL:
-            return
-        if event.tool_name == STARTS_CHILD:
-            self._held[_key(event)] = event
-            return
-        yield self._begun(event, _key(event), self._names.new("call"), _meta=self.meta_of(event), **actions.started(event))
+    def _note(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+        """What has no place of its own in the protocol, in words."""
+        if type(block) is bl.Block and not block.passing:
+            said = block.line or block.head
+            yield note(actions.titled(event, said) if event.depth else said)
 
-    def _call_ends(self, event: ev.ToolOutput) -> Iterator[Update]:
-        held = self._held.pop(_key(event), None)
-        if held is not None:  # it has started no child
-            yield self._begun(held, _key(held), self._names.new("call"), _meta=self.meta_of(held), **actions.started(held))
-        shown = self._shown.pop(_key(event), None)
-        if shown is None:
+    def _call(self, event: ev.AgentEvent, call: bl.Call) -> Iterator[Update]:
+        if call.tool_name == STARTS_CHILD:
+            self._held[_key(event, call.call_id)] = event, call
+        elif call.title:
+            shown = actions.started(event, call)
+            yield self._begun(event, _key(event, call.call_id), self._names.new("call"), _meta=self.meta_of(event), **shown)
+
+    def _call_ends(self, event: ev.AgentEvent, result: ev.ToolOutput) -> Iterator[Update]:
+        key = _key(event, result.call_id)
+        if (held := self._held.pop(key, None)) is not None:  # it has started no child
+            shown = actions.started(*held)
+            yield self._begun(held[0], key, self._names.new("call"), _meta=self.meta_of(held[0]), **shown)
+        if (known := self._shown.pop(key, None)) is None:
             return
-        status = "completed" if event.outcome == "success" else "failed"
-        if shown.has_output:
-            yield _changed(shown, status=status)
+        status = "completed" if result.outcome == "success" else "failed"
+        if known.has_output:
+            yield _changed(known, status=status)
         else:
-            content = [*shown.head, *([tool_text(event.content)] if event.content else [])]
-            yield _changed(shown, status=status, content=content)
+            content = [*known.head, *([tool_text(result.content)] if result.content else [])]
+            yield _changed(known, status=status, content=content)
 
-    def _cell_ends(self, event: ev.CodeExecutionOutput) -> Iterator[Update]:
+    def _cell_ends(self, event: ev.AgentEvent, end: ev.CodeExecutionOutput) -> Iterator[Update]:
         shown = self._shown.get(_key(event))
         if shown is None:
             return
-        text = [tool_text(fenced(event.text))] if event.text else []
-        content = [*shown.head, *text, *pictures_of(event.displays, event.picture_files)]
+        text = [tool_text(fenced(end.text))] if end.text else []
+        content = [*shown.head, *text, *pictures_of(end.displays, end.picture_files)]
         shown.has_output = True
         yield _changed(shown, status="in_progress", content=content)
-        if event.picture_files and event.depth == 0:
-            lines = picture_lines(event.picture_files, as_paths=self._pictures_as_paths)
+        if end.picture_files and event.depth == 0:
+            lines = picture_lines(end.picture_files, as_paths=self._pictures_as_paths)
             yield self._said("agent_message_chunk", lines)
 
     def _grows(self, key: _Key, text: str, language: str | None = "") -> Iterator[Update]:
@@ -242,7 +237,7 @@ class Updates:
             live = shown.text if language is None else fenced(shown.text, language)
             yield _changed(shown, status="in_progress", content=[*shown.head, tool_text(live)])
 
-    def _begun(self, event: ev.Event, key: _Key, name: str, **shown: Any) -> Update:
+    def _begun(self, event: ev.AgentEvent, key: _Key, name: str, **shown: Any) -> Update:
         self._shown[key] = _Shown(name=name, agent_id=event.agent_id, head=shown.get("content") or [])
         return {"sessionUpdate": "tool_call", "toolCallId": name, "status": "pending", **shown}
 
@@ -250,12 +245,9 @@ class Updates:
         return {"sessionUpdate": kind, "content": text_block(text), "messageId": self._message}
 
 
-def _key(
-    event: ev.ToolCallStarted | ev.ToolProgress | ev.ToolOutput | ev.CodeExecutionOutput | ev.CodeExecutionOutputChunk,
-) -> _Key:
+def _key(event: ev.AgentEvent, call_id: str = "") -> _Key:
     """The call that an event belongs to: the model's, or one by code in a cell."""
-    by_code = getattr(event, "call_id", "")
-    return event.agent_id, by_code or event.tool_call_id or ""
+    return event.agent_id, call_id or event.tool_call_id or ""
 
 
 def _changed(shown: _Shown, **changed: Any) -> Update:
@@ -272,7 +264,7 @@ def message(text: str) -> Update:
     return {"sessionUpdate": "agent_message_chunk", "content": text_block(text)}
 
 
-def plan(event: ev.PlanUpdated) -> Update:
+def plan(state: PlanState) -> Update:
     """The whole plan."""
     entries = [
         {
@@ -280,7 +272,7 @@ def plan(event: ev.PlanUpdated) -> Update:
             "priority": "medium",
             "status": "completed" if step.status == "failed" else step.status,
         }
-        for step in event.steps
+        for step in state.steps
     ]
     return {"sessionUpdate": "plan", "entries": entries}
 

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from freeact_sub import events as ev
-from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError
 from freeact_sub.config.budget import Usage
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory, Stories, WorkSpan
-from freeact_sub.show.rows import words_of
-from freeact_sub.show.steps import Approval, CallStep, GrowingText, PlanItem, Shown, StoryItem, StoryLimits, StrategySteps
-from freeact_sub.show.wording import MESSAGES, display_text, error_text, plan_title, question_and_answer, receipt_lines
-from freeact_sub.text import arguments_text, clean, counted, fenced, one_line, visible
+from freeact_sub.show.wording import display_text, error_text, plan_title, receipt_lines
+from freeact_sub.text import arguments_text, clean, fenced, one_line, visible
 
 
 @dataclass(kw_only=True)
@@ -45,16 +43,16 @@ class Report:
         return [child for child in children if tool_call_id is not None and child.tool_call_id == tool_call_id]
 
 
-def report_of(events: Iterable[ev.Event], *, title: str = "") -> Report:
+def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
     """The report. Args: events: of one session, in order. title: default: the first prompt."""
-    stories = Stories(StoryLimits())
+    stories = Stories(bl.StoryLimits())
     for event in events:
         stories.observe(event)
     agents = [*stories.in_order()]
     for agent in agents:
         agent.cut_off()
-    ends = [item for agent in agents for item in agent.items if isinstance(item, ev.AgentFinished)]
-    prompts = [item.prompt for agent in agents for item in agent.items if isinstance(item, ev.AgentStarted)]
+    ends = [item.of for agent in agents for item in agent.items if isinstance(item, bl.End)]
+    prompts = [item.of.prompt for agent in agents for item in agent.items if isinstance(item, bl.Prompt)]
     return Report(
         title=title or one_line(prompts[0] if prompts else "An empty session", 120),
         agents=agents,
@@ -63,16 +61,17 @@ def report_of(events: Iterable[ev.Event], *, title: str = "") -> Report:
     )
 
 
-def told_of(agent: AgentStory) -> Iterator[StoryItem]:
-    """What an agent did, with the approvals of a call before it."""
+def told_of(agent: AgentStory) -> Iterator[bl.Block]:
+    """What an agent did, with the approvals of a call before it, and without questions, as their answers have them."""
     for item in agent.items:
-        yield from item.approvals if isinstance(item, CallStep) else ()
-        yield item
+        yield from item.approvals if isinstance(item, bl.Call) else ()
+        if not isinstance(item, bl.Question):
+            yield item
 
 
 def usage_of(agent: AgentStory) -> Usage:
     """An agent's own spending, over all its runs."""
-    return sum((item.usage for item in agent.items if isinstance(item, ev.AgentFinished)), Usage())
+    return sum((item.of.usage for item in agent.items if isinstance(item, bl.End)), Usage())
 
 
 def seconds_of(agent: AgentStory) -> float:
@@ -196,31 +195,31 @@ def _items(agent: AgentStory) -> Iterator[str]:
     answer = ""
     for item in told_of(agent):
         yield from _item(item, answer, 2 + agent.depth)
-        answer = item.content if isinstance(item, ev.Response) else answer
+        answer = item.content if isinstance(item, bl.Said) and not item.is_thought else answer
 
 
-def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
+def _item(item: bl.Block, answer: str, level: int) -> Iterator[str]:
     match item:
-        case ev.AgentStarted():
+        case bl.Prompt():
             yield "Prompt:"
-            yield block(item.prompt)
-        case ev.Response():
+            yield block(item.of.prompt)
+        case bl.Said(is_thought=False):
             yield below(item.content, level)
-        case CallStep():
+        case bl.Call():
             yield from _call(item)
-        case PlanItem():
+        case bl.Plan():
             yield plan_list(item)
-        case ev.AgentFinished():
-            end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, (*item.doubts, *item.warnings))]
-            end += map(visible, receipt_lines(item))
-            yield "\n".join(filter(None, end))
-            if item.output and item.output != answer:
-                yield below(item.output, level)
+        case bl.End(of=end):
+            lines = [f"Ended: {end.status}, {end.usage}", visible(end.error), *map(visible, (*end.doubts, *end.warnings))]
+            lines += map(visible, receipt_lines(end))
+            yield "\n".join(filter(None, lines))
+            if end.output and end.output != answer:
+                yield below(end.output, level)
         case _:
-            yield from filter(None, [note(item)])
+            yield from filter(None, [item.written])
 
 
-def plan_list(item: PlanItem) -> str:
+def plan_list(item: bl.Plan) -> str:
     """A plan as a list of Markdown; `[x]` marks what is done."""
     steps = item.plan.steps
     boxes = [f"- [{'x' if step.status == 'completed' else ' '}] {in_markdown(step.step)}" for step in steps]
@@ -233,43 +232,9 @@ def in_markdown(text: str) -> str:
     return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)
 
 
-def note(item: StoryItem) -> str:
-    """An item in one sentence; empty if it needs more."""
-    match item:
-        case Approval():
-            return f"The agent {visible(item.request.call.question)}. Answer: {_decided(item)}"
-        case ev.QuestionAnswered():
-            return f"The agent asked: {question_and_answer(item)}"
-        case ev.Notice():
-            return f"Notice: {visible(item.content)}"
-        case ev.KernelLost():
-            return f"The kernel was lost: {visible(item.reason)}"
-        case ev.AgentMessage():
-            return f"{MESSAGES[item.kind]} {short_id(item.recipient_id)}: {visible(item.content)}"
-        case StrategySteps():
-            best = item.nodes.get(item.best)
-            found = (
-                f"; the best of {counted(len(item.nodes), 'node')}: {best.score:.2f} {one_line(best.action)}" if best else ""
-            )
-            return f"Strategy {one_line(item.name)}: {counted(item.steps, 'step')}{found}"
-        case ev.Compacted():
-            return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
-        case ev.AgentEvent():
-            return f"The agent {visible(words)}." if (words := words_of(item)) else ""
-        case _:
-            return ""
-
-
-def _decided(approval: Approval) -> str:
-    decision = approval.decision
-    if decision is None:
-        return "never answered"
-    return ("yes" if decision.allowed else "no") + (f" ({visible(decision.reason)})" if decision.reason else "")
-
-
-def _call(item: CallStep) -> Iterator[str]:
+def _call(item: bl.Call) -> Iterator[str]:
     if item.code is None:
-        yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
+        yield f"Call of {item.named} ({item.outcome or 'did not end'}):"
         yield block("\n".join(filter(None, [arguments_text(item.args), item.result])))
         return
     label = f": {one_line(item.label)}" if item.label else ""
@@ -277,17 +242,17 @@ def _call(item: CallStep) -> Iterator[str]:
     yield block(item.code, "python")
     text = "" if item.shown else item.result
     for output in item.outputs:  # the questions of the cell's code stand between its outputs
-        if isinstance(output, Shown):
+        if isinstance(output, bl.Shown):
             text += _output(output)
-        elif said := note(output):
+        elif not isinstance(output, bl.Question):
             yield from [block(text, "text")] if text else []
-            yield said
+            yield output.written
             text = ""
     yield from [block(text, "text")] if text else []
 
 
-def _output(output: Shown) -> str:
-    if isinstance(output, GrowingText):
+def _output(output: bl.Shown) -> str:
+    if isinstance(output, bl.GrowingText):
         return str(output)
     text = error_text(output) if isinstance(output, CellError) else display_text(output.data)
     return f"{text}\n"

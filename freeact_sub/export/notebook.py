@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from freeact_sub import events as ev
 from freeact_sub.agent_names import short_id
-from freeact_sub.cells import CellError, ExecuteResult
-from freeact_sub.export.document import Report, below, block, in_markdown, note, plan_list, status_of, told_of
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult
+from freeact_sub.export.document import Report, below, block, in_markdown, plan_list, status_of, told_of
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, StoryItem
 from freeact_sub.text import clean, visible
 
 _JSON: Final = re.compile(r"application/(.*\+)?json")
@@ -74,14 +73,14 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
     left = [child for child in report.agents if child.parent_id == agent.agent_id]
     count = 0
     for item in told_of(agent):
-        if isinstance(item, CallStep) and item.code is not None:
+        if isinstance(item, bl.Call) and item.code is not None:
             count += 1
             if item.label:
-                yield _text(f"*{in_markdown(item.title)}*")
+                yield _text(f"*{in_markdown(item.named)}*")
             yield _cell(report, agent, item, count)
         elif text := _said(item, 2 + agent.depth):
             yield _text(text)
-        if isinstance(item, CallStep):
+        if isinstance(item, bl.Call):
             for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
                 left.remove(child)
                 yield from _section(report, child)
@@ -90,7 +89,7 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
         yield from _section(report, child)
 
 
-def _cell(report: Report, agent: AgentStory, item: CallStep, count: int) -> dict[str, Any]:
+def _cell(report: Report, agent: AgentStory, item: bl.Call, count: int) -> dict[str, Any]:
     code = item.code or ""
     needs_program = item.reaches_out or bool(report.started_by(agent, item.tool_call_id))
     did_well = (item.status or item.outcome) in ("ok", "success")
@@ -109,30 +108,26 @@ def _awaits(code: str) -> bool:
     return False
 
 
-def _said(item: StoryItem, level: int) -> str:
+def _said(item: bl.Block, level: int) -> str:
     match item:
-        case ev.AgentStarted():
-            return f"**Prompt**\n\n{block(item.prompt)}"
-        case ev.Response():
+        case bl.Prompt():
+            return f"**Prompt**\n\n{block(item.of.prompt)}"
+        case bl.Said(is_thought=False):
             return below(item.content, level)
-        case CallStep():
-            return f"Call of {in_markdown(item.title)} ({item.outcome or 'did not end'})\n\n{block(item.result)}"
-        case PlanItem():
+        case bl.Call():
+            return f"Call of {in_markdown(item.named)} ({item.outcome or 'did not end'})\n\n{block(item.result)}"
+        case bl.Plan():
             return plan_list(item)
-        case ev.AgentFinished():
-            return f"*Ended ({item.status}): {in_markdown(item.error)}*" if item.error else ""
-    text = note(item)
-    return f"*{in_markdown(text)}*" if text else ""
+        case bl.End(of=end):
+            return f"*Ended ({end.status}): {in_markdown(end.error)}*" if end.error else ""
+    return f"*{in_markdown(item.written)}*" if item.written else ""
 
 
-def _output(output: CallItem, count: int) -> dict[str, Any] | None:
+def _output(output: bl.CallItem, count: int) -> dict[str, Any] | None:
     match output:
-        case ev.QuestionRequest():
+        case bl.Question():
             return None  # its answer follows
-        case Approval() | ev.QuestionAnswered():
-            text = {"text/markdown": f"*{in_markdown(note(output))}*", "text/plain": visible(note(output))}
-            return {"output_type": "display_data", "data": text, "metadata": {}}
-        case GrowingText():
+        case bl.GrowingText():
             return {"output_type": "stream", "name": "stderr" if output.kind == "stderr" else "stdout", "text": str(output)}
         case CellError():
             trace = list(output.traceback)
@@ -140,7 +135,10 @@ def _output(output: CallItem, count: int) -> dict[str, Any] | None:
         case ExecuteResult():
             result = {"output_type": "execute_result", "execution_count": output.execution_count or count}
             return result | {"data": _data(output.data), "metadata": output.metadata}
-    return {"output_type": "display_data", "data": _data(output.data), "metadata": output.metadata}
+        case DisplayData():
+            return {"output_type": "display_data", "data": _data(output.data), "metadata": output.metadata}
+    text = {"text/markdown": f"*{in_markdown(output.written)}*", "text/plain": visible(output.written)}
+    return {"output_type": "display_data", "data": text, "metadata": {}}
 
 
 def _data(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,23 +4,24 @@ All text goes through `show/safe_html.py`. The page says itself that browsers ru
 """
 
 import importlib.resources
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError
-from freeact_sub.export.document import Report, Span, Timeline, note, seconds_of, status_of, timeline_of, told_of, usage_of
+from freeact_sub.export.document import Report, Span, Timeline, seconds_of, status_of, timeline_of, told_of, usage_of
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
-from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, PlanItem, Shown, StoryItem, StrategySteps
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import error_text, plan_lines, plan_title, receipt_lines
 from freeact_sub.text import arguments_text, counted, one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")
+CLASSES: Final[dict[bl.Tone, str]] = {"quiet": "quiet", "failure": "bad"}
+"""Those of blocks without a drawing of their own."""
 MAX_DEPTH: Final = 200
 """Levels of a search's tree that are drawn as such; code in a kernel names its nodes."""
 HEAD: Final = """\
@@ -126,12 +127,12 @@ def _agent(report: Report, agent: AgentStory) -> Iterable[str]:
     for item in told_of(agent):
         if shown := _item(item, answer) + _children(report, agent, item):
             yield f"<article>{shown}</article>"
-        answer = item.content if isinstance(item, ev.Response) else answer
+        answer = item.content if isinstance(item, bl.Said) and not item.is_thought else answer
     yield "</section>"
 
 
-def _children(report: Report, agent: AgentStory, item: StoryItem) -> str:
-    if not isinstance(item, CallStep):
+def _children(report: Report, agent: AgentStory, item: bl.Block) -> str:
+    if not isinstance(item, bl.Call):
         return ""
     links = [
         f'<a href="#{_anchor(child)}">{escaped(child.long_name)}</a>'
@@ -140,19 +141,31 @@ def _children(report: Report, agent: AgentStory, item: StoryItem) -> str:
     return f'<p class="quiet">started {", ".join(links)}</p>' if links else ""
 
 
-def _item(item: StoryItem, answer: str) -> str:
-    """One item. Args: answer: the agent's last text, which its end need not repeat."""
-    if isinstance(item, ev.AgentFinished):
-        return _end(item, answer)
-    return _ITEMS.get(type(item), _other)(item)
+def _item(item: bl.Block, answer: str = "") -> str:
+    """One block. Args: answer: the agent's last text, which its end need not repeat."""
+    match item:
+        case bl.Prompt():
+            return f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.of.prompt))}</div>'
+        case bl.Said():
+            said = markdown_html(item.content)
+            return f"<details><summary>Thoughts</summary>{said}</details>" if item.is_thought else said
+        case bl.Call():
+            return _use(item) if item.code is None else _cell(item)
+        case bl.Approval():
+            return _approval(item)
+        case bl.Search():
+            return _strategy(item)
+        case bl.Plan():
+            return _plan(item)
+        case bl.End():
+            return _end(item, answer)
+    folds = (part for part in item.parts if part.form == "markdown")
+    more = [f"<details><summary>{part.name.capitalize()}</summary>{markdown_html(part.text)}</details>" for part in folds]
+    return f'<p class="{CLASSES.get(item.tone, "warn")}">{escaped(item.written)}</p>{"".join(more)}'
 
 
-def _other(item: Any) -> str:
-    text = note(item)
-    return f'<p class="quiet">{escaped(text)}</p>' if text else ""
-
-
-def _end(item: ev.AgentFinished, answer: str) -> str:
+def _end(block: bl.End, answer: str) -> str:
+    item = block.of
     pieces = [f"<h3>Ended: {_status(item.status)}</h3>"]
     if item.output and item.output != answer:
         pieces.append(f'<div class="answer">{markdown_html(item.output)}</div>')
@@ -167,34 +180,34 @@ def _end(item: ev.AgentFinished, answer: str) -> str:
     return "".join(pieces)
 
 
-def _cell(item: CallStep) -> str:
+def _cell(item: bl.Call) -> str:
     status = item.status or item.outcome
     words = f"{status.replace('_', ' ')}, {item.seconds:.1f} s" if status else "did not end"
     pieces = [code_html(item.code or ""), *map(_output, item.outputs)]
     if not item.shown and item.result:
         pieces.append(text_html(item.result))
     kind = "quiet" if status in ("ok", "success") else "bad"
-    return f"<h3>{escaped(item.title or 'Cell')} <span class={kind}>{escaped(words)}</span></h3>{''.join(pieces)}"
+    return f"<h3>{escaped(item.named or 'Cell')} <span class={kind}>{escaped(words)}</span></h3>{''.join(pieces)}"
 
 
-def _output(output: CallItem) -> str:
-    if not isinstance(output, Shown):
-        return _ITEMS[type(output)](output)
-    if isinstance(output, GrowingText):
+def _output(output: bl.CallItem) -> str:
+    if isinstance(output, bl.Block):
+        return "" if isinstance(output, bl.Question) else _item(output)
+    if isinstance(output, bl.GrowingText):
         return text_html(str(output), "text" if output.kind == "text" else "error")
     if isinstance(output, CellError):
         return text_html(error_text(output), "error")
     return bundle_html(output.data)
 
 
-def _use(item: CallStep) -> str:
+def _use(item: bl.Call) -> str:
     outcome = f' <span class="bad">{escaped(item.outcome or "did not end")}</span>' if item.outcome != "success" else ""
     args = text_html(arguments_text(item.args)) if item.args else ""
     result = text_html(item.result) if item.result else ""
-    return f"<h3>Call of {escaped(item.title)}{outcome}</h3>{args}{result}"
+    return f"<h3>Call of {escaped(item.named)}{outcome}</h3>{args}{result}"
 
 
-def _approval(item: Approval) -> str:
+def _approval(item: bl.Approval) -> str:
     call = item.request.call
     if item.decision is None:
         answer = '<span class="warn">never answered</span>'
@@ -212,18 +225,18 @@ def _approval(item: Approval) -> str:
     return f'<div class="question">The agent {escaped(visible(call.question))}{what}<div>Answer: {answer}</div></div>'
 
 
-def _plan(item: PlanItem) -> str:
+def _plan(item: bl.Plan) -> str:
     steps = "".join(f"<li>{escaped(line)}</li>" for line in plan_lines(item.plan))
     return f'<h3>Plan <span class=quiet>{escaped(plan_title(item.plan))}</span></h3><ul class="plan">{steps}</ul>'
 
 
-def _strategy(item: StrategySteps) -> str:
+def _strategy(item: bl.Search) -> str:
     end = "" if item.done else ", did not end"
     head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{counted(item.steps, 'step')}{end}</span></h3>"
     return f'{head}<div class="scroll">{tree_svg(_tree(item), inline=True)}</div>' if item.nodes else head
 
 
-def _tree(item: StrategySteps) -> DrawnNode:
+def _tree(item: bl.Search) -> DrawnNode:
     """The tree of a search. A node whose parent has no report, as of a session that was cut off, is below the root."""
     drawn = {
         name: DrawnNode(
@@ -242,29 +255,6 @@ def _tree(item: StrategySteps) -> DrawnNode:
         is_below = parent in drawn and name.startswith(f"{parent}.") and name.count(".") < MAX_DEPTH
         (drawn[parent] if is_below else root).children.append(drawn[name])
     return root
-
-
-def _compacted(item: ev.Compacted) -> str:
-    summary = f"<details><summary>Summary</summary>{markdown_html(item.summary)}</details>" if item.summary else ""
-    return f'<p class="quiet">{escaped(note(item))}</p>{summary}'
-
-
-_ITEMS: Final[dict[type, Callable[[Any], str]]] = {
-    ev.AgentStarted: lambda item: f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.prompt))}</div>',
-    ev.Thoughts: lambda item: f"<details><summary>Thoughts</summary>{markdown_html(item.content)}</details>",
-    ev.Response: lambda item: markdown_html(item.content),
-    CallStep: lambda item: _use(item) if item.code is None else _cell(item),
-    Approval: _approval,
-    ev.QuestionRequest: lambda _: "",  # its answer follows
-    StrategySteps: _strategy,
-    PlanItem: _plan,
-    ev.Compacted: _compacted,
-    ev.KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
-    **dict.fromkeys(
-        (ev.Notice, ev.AgentMessage, ev.Cancelled, ev.QuestionAnswered),
-        lambda item: f'<p class="warn">{escaped(note(item))}</p>',
-    ),
-}
 
 
 def _status(status: str) -> str:

@@ -22,7 +22,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError, SessionError
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.code_actions import NoModel
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.rows import rows
+from freeact_sub.show.teller import readable
 from freeact_sub.text import one_line
 
 IDLE_SECONDS: Final = 1800.0
@@ -116,8 +116,8 @@ class LiveRun:
         elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
             self.closed(event.request_id)
         self.events += 1
-        for row in rows(story, event):
-            if not row.goes_on and (text := one_line(row.text, NEWS_CHARS)):
+        for block in readable(story, event):
+            if not block.goes_on and (text := one_line(block.text, NEWS_CHARS)):
                 self.news = f"{story.name}: {text}" if event.depth else text
         self._changed()
 

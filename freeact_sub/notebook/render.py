@@ -13,7 +13,6 @@ notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer 
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -22,10 +21,10 @@ from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle
 from freeact_sub.kernels.copies import CopyChange
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
 from freeact_sub.show.questions import asks_for
-from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import (
     TEXT_CHARS,
     bundle_html,
@@ -36,24 +35,11 @@ from freeact_sub.show.safe_html import (
     markdown_html,
     text_html,
 )
-from freeact_sub.show.steps import (
-    ANSWER_CHARS,
-    Approval,
-    CallItem,
-    CallStep,
-    GrowingText,
-    PlanItem,
-    StoryItem,
-    StoryLimits,
-    StrategySteps,
-)
 from freeact_sub.show.wording import (
     asked_text,
-    asked_title,
     call_progress_text,
     ending_notes,
     error_text,
-    given_answer,
     own_words,
     plan_lines,
     plan_title,
@@ -66,7 +52,7 @@ from freeact_sub.text import clean, counted, one_line, shortened, visible
 WAITING: Final = "waiting for you"
 MOST_ASKS: Final = 5
 """More questions to a model, one after the other, are one line."""
-LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
+LIMITS: Final = bl.StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
 """The number of items that a block keeps: an agent may run for hours, and each step redraws its block."""
 STREAMING_CHARS = 8_000
 """Characters at the end of a streaming text that are drawn."""
@@ -126,66 +112,48 @@ BUTTON_STYLE: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Said:
-    """A text of the model, or a remark on the run."""
-
-    text: str
-    kind: str = "note"
-    """`answer`, `thoughts`, `note`, `plan`, `gap` for items that were left out, or `error`."""
-
-
-Step = CallStep | Approval | Said
-
-
-def steps_of(story: AgentStory) -> list[Step]:
-    """What a block shows, in order."""
-    first = next((item for item in story.items if isinstance(item, ev.AgentStarted)), None)
-    steps: list[Step] = []
+def steps_of(story: AgentStory) -> list[bl.Block]:
+    """What a block of the page shows, in order."""
+    first = next((item for item in story.items if isinstance(item, bl.Prompt)), None)
+    steps: list[bl.Block] = []
     for index, item in enumerate(story.items):
         if index == LIMITS.first and story.kept.left_out:
-            steps.append(Said(f"… {counted(story.kept.left_out, 'step')} left out …", "gap"))
+            steps.append(bl.Block(title=f"… {counted(story.kept.left_out, 'step')} left out …", passing=True))
         if item is not first:
             steps += _steps_of(story, item)
     return [*_folded(steps)]
 
 
-def _folded(steps: Iterable[Step]) -> Iterator[Step]:
+def _folded(steps: Iterable[bl.Block]) -> Iterator[bl.Block]:
     """Tell many answered questions to a model, such as those of a map, in one line."""
     for is_answer, group in groupby(steps, _is_answered_question):
         found = [*group]
         yield from (
-            [Said(f"{len(found):,} questions to a model, answered")] if is_answer and len(found) > MOST_ASKS else found
+            [bl.Block(title=f"{len(found):,} questions to a model, answered")]
+            if is_answer and len(found) > MOST_ASKS
+            else found
         )
 
 
-def _is_answered_question(step: Step) -> bool:
-    return isinstance(step, CallStep) and step.name == "ask" and step.outcome == "success" and not step.approvals
+def _is_answered_question(step: bl.Block) -> bool:
+    return isinstance(step, bl.Call) and step.tool_name == "ask" and step.outcome == "success" and not step.approvals
 
 
-def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
+def _steps_of(story: AgentStory, item: bl.Block) -> Iterator[bl.Block]:
     match item:
-        case CallStep() | Approval():
-            yield item
-        case ev.Response():
-            yield Said(shortened(item.content, ANSWER_CHARS), "answer")
-        case ev.Thoughts():  # those of a child are for readers of the stream
-            yield from [] if story.depth else [Said(shortened(item.content, ANSWER_CHARS), "thoughts")]
-        case ev.AgentStarted():
-            yield Said(f"resumed: {item.prompt}")
-        case ev.AgentFinished():
-            yield from [Said(item.error, "error")] if item.error else []
-            yield from map(Said, (*item.doubts, *item.warnings))
-            is_said = any(isinstance(other, ev.Response) and other.content == item.output for other in story.items)
-            yield from [Said(shortened(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
-        case PlanItem():
-            yield Said("\n".join([f"Plan: {plan_title(item.plan)}", *plan_lines(item.plan)]), "plan")
-        case StrategySteps():
+        case bl.Said():  # thoughts of a child are for readers of the stream
+            yield from [] if item.is_thought and story.depth else [item]
+        case bl.Prompt():
+            yield bl.Block(title=f"resumed: {item.of.prompt}")
+        case bl.End(of=end):
+            yield from [bl.Block(title=end.error, tone="bad")] if end.error else []
+            yield from (bl.Block(title=text) for text in (*end.doubts, *end.warnings))
+            is_said = any(isinstance(other, bl.Said) and other.content == end.output for other in story.items)
+            yield from [bl.Said(content=end.output)] if end.output.strip() and not is_said else []
+        case bl.Search():
             pass  # the foot shows it
-        case str():
-            yield Said(item)
         case _:
-            yield from (Said(row.text) for row in rows(story, item) if not row.passing)
+            yield item
 
 
 def shown_status(story: AgentStory) -> str:
@@ -208,13 +176,13 @@ def status_line(story: AgentStory, now: float) -> str:
     return " · ".join([*parts, f"{story.seconds(now):.0f} s"])
 
 
-def notes_of(call: CallStep) -> list[str]:
+def notes_of(call: bl.Call) -> list[str]:
     """The steps below the outputs of a call."""
     ended = call.status.replace("_", " ")
     return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
 
 
-def result_of(call: CallStep) -> str:
+def result_of(call: bl.Call) -> str:
     """Return the result, unless the cell's output or the decision on an approval already shows it."""
     cell_ran = call.code is not None and call.status
     was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
@@ -230,7 +198,8 @@ def body_html(story: AgentStory) -> str:
         answer = _step_html(steps.pop(last)) if last is not None else ""
     inner = "".join(map(_step_html, steps))
     if story.depth and story.finished and inner:
-        notes = "".join(_step_html(step) for step in steps if isinstance(step, Said) and step.kind in ("note", "error"))
+        words = (bl.Block, bl.Question, bl.Answered)
+        notes = "".join(_step_html(step) for step in steps if type(step) in words and not step.passing)
         inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
     head = f'<span class="fsub-id">{escaped(short_id(story.agent_id))}</span>{escaped(_label(story))}'
     prompt = _fold("prompt", text_html(story.prompt)) if story.depth else ""
@@ -342,12 +311,12 @@ def _fold(summary: str, inner: str) -> str:
     return f"<details><summary>{escaped(summary)}</summary>{inner}</details>"
 
 
-def _is_answer(step: Step) -> bool:
-    return isinstance(step, Said) and step.kind == "answer"
+def _is_answer(step: bl.Block) -> bool:
+    return isinstance(step, bl.Said) and not step.is_thought
 
 
-def _counted(steps: Sequence[Step]) -> str:
-    calls = [step for step in steps if isinstance(step, CallStep)]
+def _counted(steps: Sequence[bl.Block]) -> str:
+    calls = [step for step in steps if isinstance(step, bl.Call)]
     pictures = sum(_is_display_of_picture(output) for call in calls for output in call.shown)
     parts = [counted(len(calls), "call")]
     if pictures:
@@ -359,26 +328,31 @@ def _is_display_of_picture(output: object) -> bool:
     return isinstance(output, DisplayData | ExecuteResult) and is_picture(output.data)
 
 
-def _step_html(step: Step) -> str:
+def _step_html(step: bl.Block) -> str:
     match step:
-        case CallStep():
+        case bl.Call():
             return _call_html(step)
-        case Approval():
-            return _output_html(step)
-        case Said(kind="thoughts"):
-            return _fold("thoughts", text_html(step.text))
-        case Said(kind="answer"):
-            return markdown_html(step.text)
-        case Said(kind="plan"):
-            return text_html(step.text, "plan")
-        case Said():
-            return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
+        case bl.Said():
+            text = shortened(step.content, bl.ANSWER_CHARS)
+            return _fold("thoughts", text_html(text)) if step.is_thought else markdown_html(text)
+        case bl.Plan():
+            return text_html(_plan(step), "plan")
+        case bl.Approval():
+            asked = escaped(one_line(step.request.call.summary, 300))
+            return f'<div class="fsub-asked">{_decision_html(step)} · {asked}</div>'
+        case _:
+            is_bad = step.tone == "bad" and not isinstance(step, bl.Answered)
+            return f'<div class="fsub-note{" fsub-bad" * is_bad}">{escaped(visible(step.text))}</div>'
 
 
-def _call_html(call: CallStep) -> str:
+def _plan(block: bl.Plan) -> str:
+    return "\n".join([f"Plan: {plan_title(block.plan)}", *plan_lines(block.plan)])
+
+
+def _call_html(call: bl.Call) -> str:
     head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
     head += map(_decision_html, call.approvals)
-    title = f'<div class="fsub-title">{escaped(call.title)}</div>' if call.label else ""
+    title = f'<div class="fsub-title">{escaped(call.named)}</div>' if call.label else ""
     parts = [] if call.code is None else [title, *([] if _is_asked(call) else [code_html(call.code)])]
     if head:
         parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
@@ -396,21 +370,21 @@ def _call_html(call: CallStep) -> str:
     return "".join(parts)
 
 
-def _is_asked(call: CallStep) -> bool:
+def _is_asked(call: bl.Call) -> bool:
     """Whether the question whether to run its code is open: it shows the code."""
     asked = (approval.request.call for approval in call.approvals if approval.decision is None)
     return any(isinstance(action, CodeAction) and action.code == call.code for action in asked)
 
 
-def _title(call: CallStep) -> str:
-    if call.name == "task":
+def _title(call: bl.Call) -> str:
+    if call.tool_name == "task":
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
     args = ", ".join(f"{name}={value!r}" for name, value in call.args.items() if name != "label" or not call.label)
     label = f"{call.label}: " if call.label else ""
-    return one_line(f"{label}{tool_words(call.name) or 'tool'}({args})", 300)
+    return one_line(f"{label}{tool_words(call.tool_name) or 'tool'}({args})", 300)
 
 
-def _decided(approval: Approval) -> str:
+def _decided(approval: bl.Approval) -> str:
     """The decision in words; `WAITING` while there is none."""
     decision = approval.decision
     if decision is None:
@@ -419,75 +393,64 @@ def _decided(approval: Approval) -> str:
     return visible(f"{'approved' if decision.allowed else 'denied'}{reason}")
 
 
-def _decision_html(approval: Approval) -> str:
+def _decision_html(approval: bl.Approval) -> str:
     kind = "open" if approval.decision is None else "yes" if approval.decision.allowed else "no"
     return f'<span class="fsub-{kind}">{escaped(_decided(approval))}</span>'
 
 
-def _asked(question: ev.QuestionRequest | ev.QuestionAnswered) -> str:
-    if isinstance(question, ev.QuestionAnswered):
-        return visible(given_answer(question))
-    return visible(f"{asked_title(question)}: {asked_text(question)}")
-
-
-def _output_html(output: CallItem) -> str:
+def _output_html(output: bl.CallItem) -> str:
     match output:
-        case GrowingText():
+        case bl.GrowingText():
             return text_html(str(output), output.kind)
         case CellError():
             return text_html(error_text(output), "error")
-        case Approval():
-            asked = escaped(one_line(output.request.call.summary, 300))
-            return f'<div class="fsub-asked">{_decision_html(output)} · {asked}</div>'
-        case ev.QuestionRequest() | ev.QuestionAnswered():
-            return f'<div class="fsub-note">{escaped(_asked(output))}</div>'
+        case bl.Block():
+            return _step_html(output)
         case _:
             return bundle_html(output.data)
 
 
-def _live_html(output: CallItem) -> str:
+def _live_html(output: bl.CallItem) -> str:
     """The newest lines, since a reader cannot scroll a box that is redrawn all the time."""
-    if not isinstance(output, GrowingText):
+    if not isinstance(output, bl.GrowingText):
         return _output_html(output)
     lines = clean(str(output)).rstrip("\n").split("\n")
     more = [f"… {counted(len(lines) - LIVE_LINES, 'line')} above …"] if len(lines) > LIVE_LINES else []
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
 
 
-def _step_lines(step: Step) -> list[str]:
+def _step_lines(step: bl.Block) -> list[str]:
     match step:
-        case CallStep():
+        case bl.Call():
             return _call_lines(step)
-        case Approval():
-            return _output_lines(step)
-        case Said(kind="thoughts"):
-            return []
-        case Said(kind="answer"):
-            return clean(step.text).splitlines()
-        case Said():
+        case bl.Said():
+            return [] if step.is_thought else clean(shortened(step.content, bl.ANSWER_CHARS)).splitlines()
+        case bl.Plan():
+            return [visible(_plan(step))]
+        case bl.Approval():
+            return [f"{_decided(step)} · {one_line(step.request.call.summary)}"]
+        case _:
             return [visible(step.text)]
 
 
-def _call_lines(call: CallStep) -> list[str]:
+def _call_lines(call: bl.Call) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
-    lines[:0] = [call.title] if code is not None and call.label else []
+    lines[:0] = [call.named] if code is not None and call.label else []
     lines += map(_decided, call.approvals)
     for output in call.outputs[: call.settled]:
         lines += _output_lines(output)
     return [*lines, *map(visible, notes_of(call)), *clean(result_of(call)).splitlines()]
 
 
-def _output_lines(output: CallItem) -> list[str]:
+def _output_lines(output: bl.CallItem) -> list[str]:
     match output:
-        case GrowingText():
+        case bl.GrowingText():
             return clean(str(output)).splitlines()
         case CellError():
             return clean(error_text(output)).splitlines()
-        case Approval():
-            return [f"{_decided(output)} · {one_line(output.request.call.summary)}"]
-        case ev.QuestionRequest() | ev.QuestionAnswered():
-            return [_asked(output)]
+        case bl.Block():
+            return _step_lines(output)
         case _:
             return bundle_text(output.data).splitlines()
 

@@ -5,25 +5,16 @@ others say by `StoryLimits` how many.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from freeact_sub import events as ev
 from freeact_sub.activity import Activity
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.show.steps import (
-    PLAN_TOOL,
-    Approval,
-    CallStep,
-    GrowingText,
-    PlanItem,
-    StoryItem,
-    StoryLimits,
-    StrategySteps,
-    drop_displays,
-    shows,
-)
+from freeact_sub.show import blocks as bl
+from freeact_sub.show.blocks import GrowingText, StoryLimits
+from freeact_sub.show.teller import blocks
 from freeact_sub.show.undrawn import TAIL_CHARS, UndrawnOutput
 from freeact_sub.show.wording import cell_notes
 from freeact_sub.text import prompt_title
@@ -34,7 +25,7 @@ class StoryItems:
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
         """Args: limits: how much is kept. None: nothing."""
-        self.items: list[StoryItem] = []
+        self.items: list[bl.Block] = []
         self.left_out = 0
         """Number of items that were dropped; they stood after the first `limits.first`."""
         self.version = 0
@@ -42,33 +33,35 @@ class StoryItems:
         self.limits = limits or StoryLimits()
         self.keeps = limits is not None
         """Whether to hand it events."""
-        self._calls: dict[str | None, list[CallStep]] = defaultdict(list)
+        self._calls: dict[str | None, list[bl.Call]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
-        self._strategies: dict[str, StrategySteps] = {}
-        self._plans: dict[str, PlanItem] = {}
+        self._searches: dict[str, bl.Search] = {}
+        self._plans: dict[str, bl.Plan] = {}
         """The plans of the present run, by `plan_id`."""
 
     @property
-    def calls_made(self) -> Iterator[CallStep]:
+    def calls_made(self) -> Iterator[bl.Call]:
         """The calls among the items."""
-        return (item for item in self.items if isinstance(item, CallStep))
+        return (item for item in self.items if isinstance(item, bl.Call))
 
-    def take(self, event: ev.AgentEvent, approvals: Mapping[str, Approval], streaming: GrowingText | None) -> None:
-        """Handles an event. Args: approvals: those of the run, by the request's id. streaming: the text that streams."""
-        if isinstance(event, ev.AgentFinished) and streaming is not None and str(streaming).strip():
-            self.items.append((ev.Response if streaming.kind == "answer" else ev.Thoughts)(content=str(streaming)))
-        if isinstance(event, ev.AgentStarted):
-            self._plans.clear()
-        if isinstance(event, ev.ApprovalRequest):
-            self._ask(approvals[event.request_id])
-        elif not self._tell(event):
-            return
-        self.version += 1
-        self._drop()
+    def take(self, told: Sequence[bl.Block], tool_call_id: str | None, streaming: GrowingText | None) -> None:
+        """Handles the blocks of an event. Args: tool_call_id: the event's. streaming: the text that streams."""
+        changes = False
+        for block in told:
+            if isinstance(block, bl.End):
+                self.end_calls()
+                if streaming is not None and str(streaming).strip():
+                    self.items.append(bl.Said(content=str(streaming), is_thought=streaming.kind == "thoughts"))
+            if isinstance(block, bl.Prompt):
+                self._plans.clear()
+            changes |= self._tell(block, tool_call_id)
+        if changes:
+            self.version += 1
+            self._drop()
 
     def remark(self, text: str) -> None:
         """Adds an item of the front end's own."""
-        self.items.append(text)
+        self.items.append(bl.Block(title=text))
         self.version += 1
 
     def end_calls(self) -> None:
@@ -76,43 +69,39 @@ class StoryItems:
         for call in self.calls_made:
             call.end(self.limits)
 
-    def _tell(self, event: ev.AgentEvent) -> bool:
-        """Handles an event. Returns whether what is settled changes."""
-        match event:
-            case ev.ToolCallStarted():
-                self._add_call(CallStep.of(event))
-            case ev.CodeExecutionOutputChunk():
-                return self._add_output(event)
-            case ev.CodeExecutionOutput():
-                self._end_cell(event)
-            case ev.ToolOutput():
-                self._settle_call(event)
-            case ev.AgentFinished():
-                self.end_calls()
-                self.items.append(event)
-            case _:
-                return self._tell_more(event)
-        return True
-
-    def _tell_more(self, event: ev.AgentEvent) -> bool:
-        match event:
-            case ev.QuestionRequest() | ev.QuestionAnswered():
-                self._add_inside(event, event.tool_call_id)
-            case ev.StrategyProgress():
-                self._add_strategy(event)
-            case ev.PlanUpdated():
-                self._add_plan(event)
-            case ev.Thoughts() | ev.Response() if not event.content.strip():
-                return False
-            case ev.ApprovalDecided():
+    def _tell(self, block: bl.Block, tool_call_id: str | None) -> bool:
+        """Handles a block. Returns whether what is settled changes."""
+        match block:
+            case bl.Output(output=output) if output is not None:
+                return self._add_output(output, tool_call_id)
+            case bl.Approval():
+                self._ask(block, tool_call_id)
+            case bl.Question() | bl.Answered():
+                self._add_inside(block, tool_call_id)
+            case bl.Call():
+                self._add_call(block)
+            case bl.CellEnd():
+                self._end_cell(block.of)
+            case bl.Result():
+                self._settle_call(block.of)
+            case bl.Plan():
+                self._add_plan(block, tool_call_id)
+            case bl.Search() if (known := self._searches.get(block.strategy_id)) is not None:
+                known.update(block)
+            case bl.Decided():
                 pass  # its approval has it
-            case _ if event.momentary:
-                return False
             case _:
-                self.items.append(event)
+                return self._add(block)
         return True
 
-    def _add_call(self, call: CallStep) -> CallStep:
+    def _add(self, block: bl.Block) -> bool:
+        if isinstance(block, bl.Search):
+            self._searches[block.strategy_id] = block
+        if not block.passing:
+            self.items.append(block)
+        return not block.passing
+
+    def _add_call(self, call: bl.Call) -> bl.Call:
         cell = self._running_cell(call.tool_call_id)
         if cell is not None:
             cell.reaches_out = True
@@ -120,27 +109,26 @@ class StoryItems:
         self.items.append(call)
         return call
 
-    def _running_cell(self, tool_call_id: str | None) -> CallStep | None:
+    def _running_cell(self, tool_call_id: str | None) -> bl.Call | None:
         calls = () if tool_call_id is None else self._calls[tool_call_id]
         return next((call for call in calls if call.code is not None and call.running), None)
 
-    def _cell(self, tool_call_id: str | None) -> CallStep:
+    def _cell(self, tool_call_id: str | None) -> bl.Call:
         """The cell that an event is from."""
         calls = self._calls[tool_call_id]
         cells = [call for call in calls if call.code is not None] or calls[:1]
         running = self._running_cell(tool_call_id) or (cells[-1] if cells else None)
-        return running or self._add_call(CallStep(tool_call_id=tool_call_id))
+        return running or self._add_call(bl.Call(tool_call_id=tool_call_id))
 
-    def _add_output(self, event: ev.CodeExecutionOutputChunk) -> bool:
+    def _add_output(self, output: bl.CellOutput, tool_call_id: str | None) -> bool:
         """Adds output of a running cell, or replaces what an earlier cell displayed."""
-        output = event.output
         if isinstance(output, DisplayData) and output.update:
             changed = max([call.update(output) for call in self.calls_made], default=False)
         elif isinstance(output, ClearOutput):
-            self._cell(event.tool_call_id).clear()
+            self._cell(tool_call_id).clear()
             changed = True
         else:
-            changed = self._cell(event.tool_call_id).add(output, self.limits)
+            changed = self._cell(tool_call_id).add(output, self.limits)
         if not isinstance(output, StreamText):
             self._drop_displays()
         return changed
@@ -159,69 +147,62 @@ class StoryItems:
         self._drop_displays()
 
     def _settle_call(self, event: ev.ToolOutput) -> None:
-        if event.tool_name == PLAN_TOOL and event.outcome == "success":
+        if event.tool_name == bl.PLAN_TOOL and event.outcome == "success":
             return  # its plan says it
         calls = [call for call in self._calls[event.tool_call_id] if call.call_id == event.call_id and not call.outcome]
-        found = next((call for call in calls if call.name == event.tool_name), None) or next(iter(calls), None)
-        call = found or self._add_call(CallStep(tool_call_id=event.tool_call_id, call_id=event.call_id))
-        call.name = call.name or event.tool_name
+        found = next((call for call in calls if call.tool_name == event.tool_name), None) or next(iter(calls), None)
+        call = found or self._add_call(bl.Call(tool_call_id=event.tool_call_id, call_id=event.call_id))
+        call.tool_name = call.tool_name or event.tool_name
         call.result, call.outcome = event.content, event.outcome
         call.end(self.limits)
 
-    def _ask(self, approval: Approval) -> None:
+    def _ask(self, approval: bl.Approval, tool_call_id: str | None) -> None:
         """Puts an approval beside the call that it is about, else where it was asked."""
-        event = approval.request
-        calls = self._calls[event.tool_call_id] if event.tool_call_id is not None else []
-        about = [call for call in calls if shows(call.name, call.args, event.call)]
-        cell = self._running_cell(event.tool_call_id)
+        calls = self._calls[tool_call_id] if tool_call_id is not None else []
+        about = [call for call in calls if bl.shows(call.tool_name, call.args, approval.request.call)]
+        cell = self._running_cell(tool_call_id)
         if about and (cell is None or cell in about):
             (cell or about[-1]).approvals.append(approval)
         else:
-            self._add_inside(approval, event.tool_call_id)
+            self._add_inside(approval, tool_call_id)
 
-    def _add_inside(self, item: Approval | ev.QuestionRequest | ev.QuestionAnswered, tool_call_id: str | None) -> None:
+    def _add_inside(self, block: bl.Block, tool_call_id: str | None) -> None:
         """Adds a question between the outputs of the cell that is running, else as an item."""
         cell = self._running_cell(tool_call_id)
         if cell is not None:
-            cell.reaches_out = cell.reaches_out or isinstance(item, Approval)
-            cell.add(item, self.limits)
+            cell.reaches_out = cell.reaches_out or isinstance(block, bl.Approval)
+            cell.add(block, self.limits)
         else:
-            self.items.append(item)
+            self.items.append(block)
 
-    def _add_strategy(self, event: ev.StrategyProgress) -> None:
-        if event.strategy_id not in self._strategies:
-            found = self._strategies[event.strategy_id] = StrategySteps(name=event.strategy)
-            self.items.append(found)
-        self._strategies[event.strategy_id].add(event)
-
-    def _add_plan(self, event: ev.PlanUpdated) -> None:
+    def _add_plan(self, block: bl.Plan, tool_call_id: str | None) -> None:
         """Puts a plan where it was first made; the call that tells it is not told besides."""
-        told = [call for call in self._calls[event.tool_call_id] if call.name == PLAN_TOOL]
+        told = [call for call in self._calls[tool_call_id] if call.tool_name == bl.PLAN_TOOL]
         for call in told:
-            self._calls[event.tool_call_id].remove(call)
+            self._calls[tool_call_id].remove(call)
             self.items.remove(call)
-        if event.plan_id not in self._plans:
-            found = self._plans[event.plan_id] = PlanItem(plan=event)
-            self.items.append(found)
-        self._plans[event.plan_id].plan = event
+        known = self._plans.setdefault(block.plan.plan_id, block)
+        known.plan = block.plan
+        if known is block:
+            self.items.append(block)
 
     def _drop(self) -> None:
         surplus = len(self.items) - self.limits.first - self.limits.last
         if surplus <= 0:
             return
         for item in self.items[self.limits.first : self.limits.first + surplus]:
-            if isinstance(item, CallStep):
+            if isinstance(item, bl.Call):
                 self._calls[item.tool_call_id].remove(item)
-            elif isinstance(item, PlanItem):
+            elif isinstance(item, bl.Plan):
                 self._plans = {name: known for name, known in self._plans.items() if known is not item}
-            elif isinstance(item, StrategySteps):
-                self._strategies = {name: known for name, known in self._strategies.items() if known is not item}
+            elif isinstance(item, bl.Search):
+                self._searches = {name: known for name, known in self._searches.items() if known is not item}
         del self.items[self.limits.first : self.limits.first + surplus]
         self.left_out += surplus
 
     def _drop_displays(self) -> None:
         if self.limits.display_chars < StoryLimits().display_chars:
-            drop_displays(reversed([*self.calls_made]), self.limits.display_chars)
+            bl.drop_displays(reversed([*self.calls_made]), self.limits.display_chars)
 
 
 INTERRUPTED = "interrupted"
@@ -244,6 +225,8 @@ class AgentStory(Activity):
     """Order of appearance: decides its colour."""
     called: Callable[[str], str] = short_id
     """Names another agent in words about this one."""
+    named: Callable[[str], str] = short_id
+    """The same for those who see the names of all agents."""
     description: str = ""
     """The whole label of its work."""
     prompt: str = ""
@@ -268,7 +251,7 @@ class AgentStory(Activity):
     """The output of running cells that is not drawn yet, by `tool_call_id`."""
     pause_begins: bool = False
     """The newest event is the first to say that the request waits until it is made again."""
-    approvals: dict[str, Approval] = field(default_factory=dict)
+    approvals: dict[str, bl.Approval] = field(default_factory=dict)
     """The approvals of this run, by the request's id."""
     cells: set[str] = field(default_factory=set)
     """The tool calls that ran a cell, whose output was shown as it came."""
@@ -299,12 +282,12 @@ class AgentStory(Activity):
         return "\n".join(filter(None, (output.text for output in self.outputs.values())))
 
     @property
-    def items(self) -> list[StoryItem]:
+    def items(self) -> list[bl.Block]:
         """What is kept of what it has done, in order."""
         return self.kept.items
 
     @property
-    def calls_made(self) -> Iterator[CallStep]:
+    def calls_made(self) -> Iterator[bl.Call]:
         """The calls among the items."""
         return self.kept.calls_made
 
@@ -324,7 +307,7 @@ class AgentStory(Activity):
         if self.runs and event.time:
             self.runs[-1].ended = max(self.runs[-1].ended, event.time)
         if self.kept.keeps:
-            self.kept.take(event, self.approvals, self.streaming)
+            self.kept.take(blocks(self, event), event.tool_call_id, self.streaming)
         if isinstance(event, ev.Response | ev.Thoughts | ev.ToolCallStarted | ev.AgentFinished):
             self.streaming = None
         super().observe(event)
@@ -340,7 +323,7 @@ class AgentStory(Activity):
             case ev.ModelProgress(pause=pause):
                 self.pause_begins = bool(pause) and not self.pause
             case ev.ApprovalRequest():
-                self.approvals[event.request_id] = Approval(event)
+                self.approvals[event.request_id] = bl.Approval(request=event)
             case ev.ApprovalDecided() if event.request_id in self.approvals:
                 self.approvals[event.request_id].decision = event
             case ev.Response():
@@ -360,7 +343,7 @@ class AgentStory(Activity):
 
     def has_shown_result(self, output: ev.ToolOutput) -> bool:
         """Whether the result of a call was shown already: as a plan, output of its cell, or a person's denial."""
-        if output.tool_name == PLAN_TOOL and output.outcome == "success":
+        if output.tool_name == bl.PLAN_TOOL and output.outcome == "success":
             return True
         if output.outcome != "denied":
             return output.tool_call_id in self.cells
@@ -370,7 +353,7 @@ class AgentStory(Activity):
     def has_shown(self, request: ev.ApprovalRequest) -> bool:
         """Whether the tool call of the request has shown everything that the request asks for."""
         calls = (call for call in self.calls if call.tool_call_id == request.tool_call_id)
-        return any(shows(call.tool_name, call.args, request.call) for call in calls)
+        return any(bl.shows(call.tool_name, call.args, request.call) for call in calls)
 
     def without_answer(self, output: ev.ToolOutput) -> str:
         """The result of a call without a child's answer at its end, which was shown when the child gave it."""
@@ -415,6 +398,9 @@ class Stories:
         """An agent's name for people, in a conversation with the root."""
         return "agent" if story.parent_id is None else story.name
 
+    def _named(self, agent_id: str) -> str:
+        return self.name(self.by_id[agent_id]) if agent_id in self.by_id else short_id(agent_id)
+
     def chain(self, story: AgentStory) -> list[AgentStory]:
         """The agent and all above it, the root first."""
         found = [story]
@@ -435,6 +421,7 @@ class Stories:
         if story is None:
             story = self.by_id[event.agent_id] = AgentStory.of(event)
             story.number, story.kept, story.called = len(self.by_id) - 1, StoryItems(self._limits), self.called
+            story.named = self._named
         return story
 
     def observe(self, event: ev.AgentEvent) -> AgentStory:

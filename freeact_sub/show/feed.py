@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final
 
-from freeact_sub.events import Event
+from freeact_sub.events import AgentEvent
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.blocks import Block, Part
 from freeact_sub.show.heads import doing
-from freeact_sub.show.rows import Part, Row, rows
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
+from freeact_sub.show.teller import readable
 
 MAX_MESSAGES: Final = 20_000
 """Messages that a feed keeps."""
@@ -31,7 +32,7 @@ class Feed:
         self._changed = asyncio.Condition()
         self._closed = False
 
-    async def read(self, events: AsyncIterable[Event]) -> None:
+    async def read(self, events: AsyncIterable[AgentEvent]) -> None:
         """Reads the events of a run to its end."""
         async for event in events:
             view = self._views.observe(event)
@@ -64,15 +65,15 @@ class Feed:
             yield number, self._messages[number - oldest]
 
 
-def event_html(view: AgentStory, event: Event) -> str:
-    """The rows of an event as HTML that is safe in any page. Args: view: its agent, which has observed the event."""
-    return "".join(_row(row) for row in rows(view, event))
+def event_html(view: AgentStory, event: AgentEvent) -> str:
+    """The blocks of an event as HTML that is safe in any page. Args: view: its agent, which has observed the event."""
+    return "".join(map(_block, readable(view, event)))
 
 
-def _row(row: Row) -> str:
-    title = ", ".join(filter(None, [row.title, row.detail]))
-    head = "" if row.goes_on else f'<div class="fsub-note">{escaped(title)}</div>'
-    return head + "".join(_part(part, "error" if row.tone == "bad" else "text") for part in row.parts)
+def _block(block: Block) -> str:
+    title = ", ".join(filter(None, [block.title, block.detail]))
+    head = "" if block.goes_on else f'<div class="fsub-note">{escaped(title)}</div>'
+    return head + "".join(_part(part, "error" if block.tone == "bad" else "text") for part in block.parts)
 
 
 def _part(part: Part, kind: str) -> str:

@@ -1,7 +1,7 @@
 """`Head`: an action in people's words, in one line: `Python  count rows per file`, `Shell  git log`."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub import cells
 from freeact_sub import events as ev
@@ -16,9 +16,12 @@ from freeact_sub.calls import (
     SpawnCall,
     ToolCall,
 )
-from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
 from freeact_sub.text import command_title, counted, one_line, own_title, prompt_title, value_text, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.show.agent_story import AgentStory
+    from freeact_sub.show.blocks import Call as CallBlock
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
@@ -96,7 +99,7 @@ def tells_all(call: Call) -> bool:
             return False
 
 
-def head_of_tool(event: ev.ToolCallStarted) -> Head:
+def head_of_tool(event: "ev.ToolCallStarted | CallBlock") -> Head:
     """The head of a call of a tool."""
     args = event.args
     match event.tool_name:
@@ -117,7 +120,7 @@ def head_of_tool(event: ev.ToolCallStarted) -> Head:
             return Head(kind=_called(tool_words(event.tool_name), args))
 
 
-def doing(view: AgentStory) -> str:
+def doing(view: "AgentStory") -> str:
     """An agent's activity in a few words; empty once it has ended."""
     if not view.is_running:
         return ""

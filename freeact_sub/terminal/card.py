@@ -34,7 +34,7 @@ from freeact_sub.show.effect_lines import (
 from freeact_sub.show.forms import Filling, numbered
 from freeact_sub.show.heads import head_of, tells_all
 from freeact_sub.show.questions import MAX_OTHERS, YES_NO, Questions, always_words, asks_for
-from freeact_sub.show.rows import call_part
+from freeact_sub.show.teller import call_part
 from freeact_sub.show.wording import asked_text, cheaper_models, own_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
 from freeact_sub.terminal.surface import Purpose, Surface

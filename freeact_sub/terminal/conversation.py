@@ -7,7 +7,6 @@ work, or the next prompt, in this order. One coroutine reads a run's events and 
 import asyncio
 import re
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -322,8 +321,7 @@ class Conversation:
 
     def _observe(self, event: ev.Event) -> None:
         present = self.present
-        if isinstance(event, ev.AgentStarted) and event.parent_id is None:
-            event = replace(event, prompt=self.present.as_typed(event.prompt))  # what goes along is not repeated
+        event = present.as_seen(event)
         if present.phase == "cancelling" and present.run is not None and isinstance(event, ev.AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)

@@ -11,9 +11,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
@@ -25,11 +25,12 @@ from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.extras import require_extra
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import is_tried
 from freeact_sub.show.questions import MAX_OTHERS, Questions, asks_for
 from freeact_sub.show.replay import events_of, present_runs, root_of
-from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.teller import blocks
 from freeact_sub.show.wording import session_facts, session_title
 from freeact_sub.terminal.card import (
     Card,
@@ -113,10 +114,14 @@ class Status:
         self._present = present
         self._context_left = ""
 
-    def observe(self, event: ev.Event) -> None:
+    def observe(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
         """Handles an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
-        if agent is None or event.parent_id is not None or not isinstance(event, ev.UsageUpdated | ev.Compacted):
+        if (
+            agent is None
+            or event.parent_id is not None
+            or not any(isinstance(each, bl.Spent) or each.is_detail for each in found)
+        ):
             return
         use = agent.context()
         left = max(0.0, 1 - use.tokens / use.window_tokens) if use.window_tokens else None
@@ -269,31 +274,31 @@ def how_to_continue(session_id: str, workspace: Path) -> str:
     return f"{program} --resume {session_id}{elsewhere}"
 
 
-T = TypeVar("T")
-PASSING: Final = (ev.ModelProgress, ev.Notice, ev.ResponseChunk, ev.ThoughtsChunk, ev.UsageUpdated)
-"""Events that may come between a broken response and the one that is asked for in its place."""
-
-
-class SettledResponses(Generic[T]):
+class SettledResponses:
     """Holds each agent's last response until its next event shows that it stays."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[ev.Response, T]] = {}
+        self._held: dict[str, tuple[ev.Event, bl.Said, list[bl.Block]]] = {}
 
     def text(self, agent_id: str) -> str:
         """The response that is held; empty if there is none."""
-        return self._held[agent_id][0].content if agent_id in self._held else ""
+        return self._held[agent_id][1].content if agent_id in self._held else ""
 
-    def settled(self, event: ev.Event, drawn: T) -> Iterator[tuple[ev.Event, T]]:
-        """The events that can be shown now, in order. Args: drawn: what belongs to the event."""
-        if not isinstance(event, PASSING) and (held := self._held.pop(event.agent_id, None)) is not None:
-            begins = held[0].content.strip()
-            if not (isinstance(event, ev.Response) and event.content.strip().startswith(begins)):
-                yield held
-        if isinstance(event, ev.Response):
-            self._held[event.agent_id] = event, drawn
+    def settled(self, event: ev.Event, found: list[bl.Block]) -> Iterator[tuple[ev.Event, list[bl.Block]]]:
+        """The events that can be shown now, in order. Args: found: the event's blocks.
+
+        Moments and notices may come between a broken response and the one that is asked for in its place.
+        """
+        said = next((block for block in found if isinstance(block, bl.Said) and not block.is_thought), None)
+        may_break = event.momentary or any(type(block) is bl.Block and block.line for block in found)
+        if not may_break and (held := self._held.pop(event.agent_id, None)) is not None:
+            begins = held[1].content.strip()
+            if said is None or not said.content.strip().startswith(begins):
+                yield held[0], held[2]
+        if said is not None:
+            self._held[event.agent_id] = event, said, found
         else:
-            yield event, drawn
+            yield event, found
 
 
 KEYS: Final = (
@@ -330,6 +335,8 @@ class Display:
     has_pages = True
     """Whether something long has a screen of its own."""
 
+    draws_pictures = True
+
     def __init__(self, present: Present, *, verbose: bool, keyboard: Keyboard, other_program: OtherProgram) -> None:
         """Args: verbose: show everything that every agent does. keyboard, other_program: see `Screen`."""
         chosen = present.config.terminal.pictures
@@ -355,8 +362,10 @@ class Display:
         self.questions = Questions(asks_always=True)
         self._tried = TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
         self._records = Records()
-        self._settled = SettledResponses[list[Row]]()
+        self._settled = SettledResponses()
         self._story = Story(self.views, verbose=self._verbose, columns=lambda: self.screen.columns)
+        self._found: list[bl.Block] = []
+        """The blocks of the last event."""
         self._status.forget()
         self._presented: str | None = None
         """The question that is looked at."""
@@ -365,23 +374,20 @@ class Display:
 
     def show(self, event: ev.Event) -> None:
         """Handles an event, and prints what it adds."""
-        for settled, found in self._settled.settled(event, [*rows(self.views.observe(event), event)]):
-            self._records.add(settled, found)
-            self._draw(settled, found)
+        self._found = found = blocks(self.views.observe(event), event)
+        for settled, its in self._settled.settled(event, found):
+            self._records.add(settled, its)
+            self._draw(settled, its)
         was_asked = self.questions.current is not None
         self.questions.observe(event)
-        self._status.observe(event)
+        self._status.observe(event, found)
+        end = next((block.of for block in found if isinstance(block, bl.End)), None)
         if (request := self.questions.current) is not None and not was_asked:
             self.screen.attention.call(f"{asker(self.views, request)} {asks_for(request)}")
-        elif isinstance(event, ev.AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
-            self.screen.attention.call(f"{event.status}: {event.output or event.error}")
+        elif end is not None and event.parent_id is None and end.seconds >= LONG_SECONDS:
+            self.screen.attention.call(f"{end.status}: {end.output or end.error}")
 
-    def _kept(self, event: ev.Event) -> list[Row]:
-        found = [*rows(self.views.observe(event), event)]
-        self._records.add(event, found)
-        return found
-
-    def _draw(self, event: ev.Event, found: list[Row]) -> None:
+    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
         drawn = self._story.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
@@ -390,12 +396,13 @@ class Display:
         """Prints where one was in a session, as it was drawn then; nobody is asked anything again."""
         title = Text.assemble("resumed ", (visible(earlier.title), "bold"), overflow="fold")
         self.print(Group(Text(), title, *(Text(visible(line), "dim", overflow="fold") for line in earlier.about)))
-        for event in earlier.events:
-            if isinstance(event, ev.AgentStarted) and event.parent_id is None:
-                event = replace(event, prompt=self._present.as_typed(event.prompt))  # noqa: PLW2901  # for people
-            self._draw(event, self._kept(event))
-            if isinstance(event, ev.ApprovalRequest) and (told := self._told_whole(event)) is not None:
-                self.screen.post(told)
+        for event in map(self._present.as_seen, earlier.events):
+            found = blocks(self.views.observe(event), event)
+            self._records.add(event, found)
+            self._draw(event, found)
+            for block in found:
+                if isinstance(block, bl.Approval) and (told := self._told_whole(block.request)) is not None:
+                    self.screen.post(told)
         if earlier.came_back:
             self.print(Text(f"\n{visible(earlier.came_back)}", "dim", overflow="fold"))
 
@@ -416,15 +423,15 @@ class Display:
         return told
 
     async def draw_files(self, event: ev.Event) -> None:
-        """Draws the pictures of a root's cell, if the terminal can, and names the written files."""
-        if (changes := await self._written.after(event)) is not None:
+        """Names the files that the root has written, and draws the pictures of its cell, if the terminal can."""
+        if (changes := await self._written.after(event, self._found)) is not None:
             self.print(changes)
-        if not isinstance(event, ev.CodeExecutionOutput) or event.parent_id is not None or self._verbose:
-            return
-        for file in event.picture_files[:MAX_SHOWN]:
-            screen = self.screen
-            if drawn := await self._pictures.drawn(Path(file), screen.columns, screen.room, screen.cell):
-                screen.post_raw(drawn)
+        draws = self.draws_pictures and event.parent_id is None and not self._verbose
+        for end in (block.of for block in self._found if draws and isinstance(block, bl.CellEnd)):
+            for file in end.picture_files[:MAX_SHOWN]:
+                screen = self.screen
+                if drawn := await self._pictures.drawn(Path(file), screen.columns, screen.room, screen.cell):
+                    screen.post_raw(drawn)
 
     def note(self, text: str) -> None:
         """Prints a note for the person."""
@@ -581,14 +588,14 @@ class WrittenFiles:
         self._told: dict[str, Counts] = {}
         self._knows_lines = True
 
-    async def after(self, event: ev.Event) -> Text | None:
-        """Returns the list to print after an event. None: nothing new was written."""
+    async def after(self, event: ev.Event, told: Sequence[bl.Block]) -> Text | None:
+        """Returns the list to print after an event. None: nothing new was written. Args: told: the event's blocks."""
         if event.parent_id is not None:
             return None
-        if isinstance(event, ev.AgentStarted):
+        if any(isinstance(block, bl.Prompt) for block in told):
             self._told, self._knows_lines = {}, True
         run = self._present.run
-        if not isinstance(event, ev.ToolOutput) or run is None or not run.files_written:
+        if run is None or not run.files_written or not any(isinstance(block, bl.Result) for block in told):
             return None
         found = await self._found(run.files_written)
         new = {path: counts for path, counts in found.items() if self._told.get(path, ()) != counts}

@@ -5,16 +5,16 @@ answered by typed words. The root is told in full, of its children what people a
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from rich.console import RenderableType
 
 from freeact_sub import events as ev
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.effect_lines import effect_lines
-from freeact_sub.show.rows import Row
-from freeact_sub.show.wording import is_news
 from freeact_sub.terminal.asking import NOTHING, field_lines, question_lines
 from freeact_sub.terminal.display import Display
 from freeact_sub.terminal.plain_lines import PlainLines
@@ -32,11 +32,6 @@ KEYS: Final = (
 )
 
 
-OF_CHILDREN: Final = (
-    *(ev.AgentStarted, ev.AgentFinished, ev.AgentMessage, ev.ApprovalDecided, ev.QuestionAnswered),
-    *(ev.Response, ev.KernelLost, ev.Notice),
-)
-"""What people are told of each child."""
 FOLD_LINES: Final = 12
 """Lines of code, of a prompt, or of a tool's result."""
 OUTPUT_LINES: Final = 40
@@ -50,7 +45,7 @@ class PlainDisplay(Display):
 
     highlights = False
 
-    has_pages = False
+    has_pages = draws_pictures = False
 
     keys = KEYS
     screen: PlainScreen
@@ -71,45 +66,41 @@ class PlainDisplay(Display):
         self._asked_back = ""
         self._waited: list[str] = []
 
-    def _draw(self, event: ev.Event, found: list[Row]) -> None:
-        if isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered) and event.request_id == self.questions.current_id:
-            self.screen.post_raw("this question is closed\n")
-        entered = self.screen.line.entered
-        if isinstance(event, ev.AgentStarted) and event.parent_id is None and event.prompt.strip() in entered:
-            entered.remove(event.prompt.strip())  # it stands there, as it was typed
-            return
-        told: list[Row] = []
-        if not isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):  # those are printed where they are asked
-            told = found if self._verbose else self._folded(event, found) if _is_told(event) else []
+    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
+        entered, told = self.screen.line.entered, []
+        cell = (event.agent_id, event.tool_call_id)
+        for block in found:
+            if isinstance(block, bl.Decided | bl.Answered) and block.of.request_id == self.questions.current_id:
+                self.screen.post_raw("this question is closed\n")
+            if isinstance(block, bl.Prompt) and event.parent_id is None and block.of.prompt.strip() in entered:
+                entered.remove(block.of.prompt.strip())  # it stands there, as it was typed
+            elif not block.title or isinstance(block, bl.Approval | bl.Question):
+                continue  # those are printed where they are asked
+            elif self._verbose:
+                told.append(block)
+            elif _is_told(block, is_root=event.parent_id is None):
+                told += self._folded(cell, block)
         if text := self._lines.write(event, told):
-            self._code = event.tool_call_id if isinstance(event, ev.ToolCallStarted) and told == found else None
+            self._code = event.tool_call_id if told == [*found] and isinstance(found[0], bl.Call) else None
             self.screen.post_raw(text)
-        if (left := self._left_out(event)) > 0:
+        left = self._printed.pop(cell, 0) - OUTPUT_LINES if any(isinstance(block, bl.CellEnd) for block in found) else 0
+        if left > 0:
             name = self._called(event.agent_id)
             self.screen.post_raw(f"{counted(left, 'more line')} of output are not printed here (/show {name} prints them)\n")
 
-    def _folded(self, event: ev.Event, found: list[Row]) -> list[Row]:
-        """The rows without what is too long to be read in between, and without the end of a cell that is as it should be."""
-        cell = (event.agent_id, event.tool_call_id)
-        told = []
-        for row in found:
-            if row.goes_on:
-                room = max(0, OUTPUT_LINES - self._printed[cell])
-                self._printed[cell] += sum(part.text.count("\n") + 1 for part in row.parts)
-                row = _cut(row, room)  # noqa: PLW2901
-            elif isinstance(event, ev.AgentStarted | ev.ToolCallStarted | ev.ToolOutput):
-                row = _cut(row, FOLD_LINES, "and {} (/show prints all)")  # noqa: PLW2901
-            elif isinstance(event, ev.CodeExecutionOutput) and event.status == "ok" and event.seconds < SLOW_SECONDS:
-                row = replace(row, detail="")  # noqa: PLW2901
-                if not row.parts:
-                    continue
-            told += [row] if row.parts or not row.goes_on else []
-        return told
-
-    def _left_out(self, event: ev.Event) -> int:
-        if not isinstance(event, ev.CodeExecutionOutput):
-            return 0
-        return self._printed.pop((event.agent_id, event.tool_call_id), 0) - OUTPUT_LINES
+    def _folded(self, cell: tuple[str, str | None], block: bl.Block) -> Iterator[bl.Block]:
+        """The block without what is too long to be read in between; nothing if it is the end of a cell like others."""
+        if isinstance(block, bl.Output) and block.goes_on:
+            room = max(0, OUTPUT_LINES - self._printed[cell])
+            self._printed[cell] += sum(part.text.count("\n") + 1 for part in block.parts)
+            block = _cut(block, room)
+            yield from [block] if block.parts else []
+        elif isinstance(block, bl.Prompt | bl.Call | bl.Result):
+            yield _cut(block, FOLD_LINES, "and {} (/show prints all)")
+        elif isinstance(block, bl.CellEnd) and block.of.status == "ok" and block.of.seconds < SLOW_SECONDS:
+            yield from [replace(block, detail="")] if block.parts else []
+        else:
+            yield block
 
     def _name(self, view: AgentStory) -> str:
         """`agent` for the root; of a child its label, its type or its short id, whichever says more and fits it alone."""
@@ -125,11 +116,6 @@ class PlainDisplay(Display):
     def _called(self, agent_id: str) -> str:
         view = self.views.by_id.get(agent_id)
         return "an agent" if view is None else self._name(view)
-
-    async def draw_files(self, event: ev.Event) -> None:
-        """Names the files that a cell has written."""
-        if (changes := await self._written.after(event)) is not None:
-            self.print(changes)
 
     def hint(self, text: str) -> None:
         """Prints the note."""
@@ -203,24 +189,24 @@ class PlainDisplay(Display):
         return self._present.waiting.is_awaited and self.questions.current is None
 
 
-def _is_told(event: ev.Event) -> bool:
+def _is_told(block: bl.Block, *, is_root: bool) -> bool:
     """Whether a person is told of it, unless everything is told."""
-    match event:
-        case ev.ToolCallStarted(tool_name="task") | ev.ToolOutput(tool_name="task", outcome="success"):
+    match block:
+        case bl.Call(tool_name="task"):
             return False  # a child tells that it starts, and its end
-        case ev.ApprovalDecided(allowed=True, code=None, model=None):
+        case bl.Result() if block.of.tool_name == "task" and block.of.outcome == "success":
             return False
-        case ev.AgentMessage():
-            return is_news(event)
-    return event.parent_id is None or isinstance(event, OF_CHILDREN)
+        case bl.Decided() if block.of.allowed and block.of.code is None and block.of.model is None:
+            return False
+    return not block.is_detail and (is_root or bool(block.line) or block.reaches_parents or isinstance(block, bl.Said))
 
 
-def _cut(row: Row, most: int, note: str = "") -> Row:
-    """The row with the first lines of its text. Args: note: stands for the others."""
+def _cut(block: bl.Block, most: int, note: str = "") -> bl.Block:
+    """The block with the first lines of its text. Args: note: stands for the others."""
     kept = []
-    for part in row.parts:
+    for part in block.parts:
         lines = part.text.split("\n")
         more = [note.format(counted(len(lines) - most, "more line"))] if note else []
         kept += [part] if len(lines) <= most else [replace(part, text="\n".join([*lines[:most], *more]))] if most else []
         most = most if note else max(0, most - len(lines))
-    return replace(row, parts=tuple(kept))
+    return block if tuple(kept) == block.parts else replace(block, parts=tuple(kept))

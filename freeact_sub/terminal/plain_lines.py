@@ -5,12 +5,13 @@ begins with the agent's short id, so that `grep` separates agents that work at t
 follow with a bar. A person who reads or hears them in order gets names instead, and more lines are indented.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.events import AgentStarted, Event
+from freeact_sub.events import AgentEvent
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.blocks import Block, Prompt
+from freeact_sub.show.teller import blocks
 from freeact_sub.text import clean
 
 
@@ -22,31 +23,32 @@ class PlainLines:
         self._views = views
         self._name = name
         self._goes_on = ("", "")
-        """The agent and the title of the last row, if another row may go on with it."""
+        """The agent and the title of the last block, if another block may go on with it."""
 
-    def write(self, event: Event, found: Iterable[Row] | None = None) -> str:
-        """Return the event's lines with line ends; empty if it is not shown. Args: found: its rows. None: made here."""
+    def write(self, event: AgentEvent, found: Sequence[Block] | None = None) -> str:
+        """Return the event's lines with line ends; empty if it is not shown. Args: found: its blocks. None: made here."""
         view = self._views.of(event)
-        found = rows(view, event) if found is None else found
-        lines = self._log(view, event, found) if self._name is None else self._told(view, self._name(view), found)
+        found = [block for block in (blocks(view, event) if found is None else found) if block.title]
+        lines = self._log(view, found) if self._name is None else self._told(view, self._name(view), found)
         return "".join(line.rstrip() + "\n" for line in lines)
 
-    def _log(self, view: AgentStory, event: Event, found: Iterable[Row]) -> Iterator[str]:
-        label = f"{view.label} " if isinstance(event, AgentStarted) and view.label else ""
-        for title, text in (text for row in found for text in _texts(row)):
-            first, *more = text.strip("\n").split("\n")
-            head = f"{label}{title}"
-            for line in (f"{head}: {first}" if first else head, *(f"| {line}" for line in more)):
-                yield f"{short_id(view.agent_id)} {line}"
+    def _log(self, view: AgentStory, found: Sequence[Block]) -> Iterator[str]:
+        for block in found:
+            label = f"{view.label} " if isinstance(block, Prompt) and view.label else ""
+            for title, text in _texts(block):
+                first, *more = text.strip("\n").split("\n")
+                head = f"{label}{title}"
+                for line in (f"{head}: {first}" if first else head, *(f"| {line}" for line in more)):
+                    yield f"{short_id(view.agent_id)} {line}"
 
-    def _told(self, view: AgentStory, name: str, found: Iterable[Row]) -> Iterator[str]:
-        for row in found:
-            last, self._goes_on = self._goes_on, (view.agent_id, row.title) if row.goes_on else ("", "")
-            if row.goes_on and self._goes_on != last:
-                yield f"{name} {row.title}:"
-            for title, text in _texts(row):
+    def _told(self, view: AgentStory, name: str, found: Sequence[Block]) -> Iterator[str]:
+        for block in found:
+            last, self._goes_on = self._goes_on, (view.agent_id, block.title) if block.goes_on else ("", "")
+            if block.goes_on and self._goes_on != last:
+                yield f"{name} {block.title}:"
+            for title, text in _texts(block):
                 lines = text.strip("\n").split("\n")
-                if row.goes_on:
+                if block.goes_on:
                     yield f"  {text}"
                 elif len(lines) > 1:
                     yield f"{name} {title}:"
@@ -55,13 +57,13 @@ class PlainLines:
                     yield f"{name} {title}: {lines[0]}" if lines[0] else f"{name} {title}"
 
 
-def _texts(row: Row) -> Iterator[tuple[str, str]]:
+def _texts(block: Block) -> Iterator[tuple[str, str]]:
     """Return titles with their texts."""
-    texts = [clean(part.text) for part in row.parts if not part.name and not part.brief]
-    if row.goes_on:
-        lines = (line for part in row.parts for line in ([part.text] if part.form == "bundle" else part.text.split("\n")))
-        yield from ((row.title, clean(line)) for line in lines)
+    texts = [clean(part.text) for part in block.parts if not part.name and not part.brief]
+    if block.goes_on:
+        lines = (line for part in block.parts for line in ([part.text] if part.form == "bundle" else part.text.split("\n")))
+        yield from ((block.title, clean(line)) for line in lines)
         return
-    yield from ((part.name, part.text) for part in row.parts if part.name)
-    brief = "; ".join(filter(None, [row.detail, *(part.text for part in row.parts if part.brief)]))
-    yield row.title, "\n".join(filter(None, [brief, *texts]))
+    yield from ((part.name, part.text) for part in block.parts if part.name)
+    brief = "; ".join(filter(None, [block.detail, *(part.text for part in block.parts if part.brief)]))
+    yield block.title, "\n".join(filter(None, [brief, *texts]))

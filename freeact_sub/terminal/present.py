@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -320,6 +320,12 @@ class Present:
     def as_typed(self, prompt: str) -> str:
         """Return the typed part of a prompt, without attached text."""
         return self.typed[prompt] if prompt in self.typed else typed_part(prompt)
+
+    def as_seen(self, event: ev.Event) -> ev.Event:
+        """Return the event as people see it: without the texts that are attached to a prompt of theirs."""
+        if isinstance(event, ev.AgentStarted) and event.parent_id is None:
+            return replace(event, prompt=self.as_typed(event.prompt))
+        return event
 
     @property
     def mode(self) -> Mode:

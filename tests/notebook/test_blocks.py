@@ -26,7 +26,7 @@ from freeact_sub.notebook.render import (
     shown_status,
     status_line,
 )
-from freeact_sub.show.steps import GrowingText
+from freeact_sub.show.blocks import GrowingText
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
 NOW = 100.0

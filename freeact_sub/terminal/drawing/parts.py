@@ -22,8 +22,8 @@ from rich.theme import Theme
 
 from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.blocks import Part, Tone
 from freeact_sub.show.heads import Head
-from freeact_sub.show.rows import Part, Tone
 from freeact_sub.show.wording import plan_lines, plan_title
 from freeact_sub.text import colours_only, counted, one_line, value_text, visible
 

@@ -16,17 +16,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub import events as ev
-from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
+from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
-from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.steps import PLAN_TOOL
-from freeact_sub.show.wording import MESSAGES, is_news, question_and_answer, receipt_lines, spent
+from freeact_sub.show.teller import blocks
+from freeact_sub.show.wording import receipt_lines, spent
 from freeact_sub.terminal.drawing.parts import (
     INDENT,
     LAST_ROWS,
     MIN_WIDTH,
+    STYLES,
     CellOutput,
     Folded,
     Indented,
@@ -46,9 +46,6 @@ from freeact_sub.terminal.drawing.parts import (
 from freeact_sub.text import clean, files_text, one_line
 
 Drawn = Iterator[RenderableType]
-
-ELSEWHERE: Final = (ev.AgentMessage, ev.ApprovalRequest, ev.PlanUpdated, ev.QuestionRequest)
-"""Events that have places of their own; all others are drawn by their rows."""
 
 
 class Story:
@@ -89,7 +86,7 @@ class Story:
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
         """Whether the last block is code: its output is set apart."""
-        self._held: dict[tuple[str | None, ...], ev.ToolCallStarted] = {}
+        self._held: dict[tuple[str | None, ...], bl.Call] = {}
         """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
         """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
@@ -100,22 +97,24 @@ class Story:
         self._changed: dict[str, str] = {}
         """By question: the code that a person wants to run instead, where it was drawn before the decision."""
 
-    def draw(self, event: ev.Event, found: Iterable[Row] | None = None) -> RenderableType | None:
+    def draw(self, event: ev.AgentEvent, found: Sequence[bl.Block] | None = None) -> RenderableType | None:
         """Return the drawing that the event adds; None if it adds nothing.
 
         Args:
             event: The event.
-            found: Its rows; None: they are worked out here.
+            found: Its blocks; None: they are made here.
         """
         view = self._views.of(event)
-        shown = list(rows(view, event) if found is None else found)
-        drawn = list(self._child_starts(event)) if isinstance(event, ev.AgentStarted) and event.parent_id else []
-        if isinstance(event, ev.AgentStarted) and self._is_main(view):
-            self._speaker = view.agent_id  # the prompt is a person's, or a parent's
+        found = blocks(view, event) if found is None else found
+        drawn: list[RenderableType] = []
+        for prompt in [block for block in found if isinstance(block, bl.Prompt)]:
+            drawn += self._child_starts(prompt) if view.parent_id else ()
+            if self._is_main(view):
+                self._speaker = view.agent_id  # the prompt is a person's, or a parent's
         if self._is_told(view):
-            drawn += self._placed(view, self._told(view, event, shown))
+            drawn += self._placed(view, self._told(view, event.tool_call_id, found))
         if not self._is_main(view):
-            drawn += self._beside(view, event)
+            drawn += [line for block in found for line in self._beside(view, block)]
         return Group(*drawn) if drawn else None
 
     @property
@@ -125,9 +124,9 @@ class Story:
         return [line for output in mine for line in output.shown(self._whole)]
 
     @property
-    def pending(self) -> Sequence[ev.ToolCallStarted]:
+    def pending(self) -> Sequence[bl.Call]:
         """The actions without output yet of the root, or of the only agent that is told."""
-        return tuple(event for event in self._held.values() if self._is_main(event))
+        return tuple(call for key, call in self._held.items() if self._is_main(self._views.by_id[str(key[0])]))
 
     def whole_cell(self, request: ev.ApprovalRequest, code: str | None) -> RenderableType | None:
         """Draws the cell that a told agent asks about, unfolded; it is not drawn again.
@@ -154,7 +153,7 @@ class Story:
 
     # Which agent
 
-    def _is_main(self, whose: AgentStory | ev.Event) -> bool:
+    def _is_main(self, whose: AgentStory) -> bool:
         return whose.parent_id is None if self._main is None else whose.agent_id == self._main
 
     def _is_told(self, view: AgentStory) -> bool:
@@ -181,76 +180,67 @@ class Story:
 
     # Agents that are told
 
-    def _told(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
-        plans = self._plans(view, event) if isinstance(event, ev.PlanUpdated | ev.AgentFinished) else ()
-        drawn = [*plans, *self._told_of(view, event, shown)]
-        if drawn and self._main is None and not isinstance(event, ev.CodeExecutionOutputChunk):
+    def _told(self, view: AgentStory, call_id: str | None, found: Sequence[bl.Block]) -> Drawn:
+        drawn = [
+            *self._plans(view, call_id, found),
+            *(line for block in found for line in self._told_of(view, call_id, block)),
+        ]
+        if drawn and self._main is None and not all(isinstance(block, bl.Output) for block in found):
             for output in self._outputs.values():
                 yield from self._lines(output.settled())
         yield from drawn
 
-    def _told_of(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
-        match event:
-            case ev.ToolCallStarted():
+    def _told_of(self, view: AgentStory, call_id: str | None, block: bl.Block) -> Drawn:
+        match block:
+            case bl.Call():
                 if not self._is_main(view):  # nothing else shows its code while it runs
-                    yield from self._head(head_of_tool(event))
-                elif event.args.get("code") != self._prompts.get(view.agent_id):  # else a person has typed it
-                    self._held[view.agent_id, event.tool_call_id, event.tool_name, event.call_id] = event
-            case ev.CodeExecutionOutputChunk():
-                yield from self._release(view, event.tool_call_id)
-                yield from self._output(view, event.tool_call_id, shown)
-            case ev.CodeExecutionOutput():
-                yield from self._release(view, event.tool_call_id)
-                yield from self._output(view, event.tool_call_id, [row for row in shown if row.goes_on])
-                yield from self._cell_end(view, event)
-            case ev.ToolOutput():
-                yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id)
-                yield from self._result(view, event, shown)
-            case ev.ApprovalDecided():
-                yield from self._decided(view, event)
-            case ev.QuestionAnswered():
-                yield from self._release(view, event.tool_call_id)
-                yield from self._note(question_and_answer(event), "dim" if event.answered else "red")
-            case ev.AgentFinished():
-                yield from self._release(view)
-                yield from self._ended(view, event, shown)
-            case _:
-                yield from self._said(view, event, shown)
+                    yield from self._head(head_of_tool(block))
+                elif block.args.get("code") != self._prompts.get(view.agent_id):  # else a person has typed it
+                    self._held[view.agent_id, call_id, block.tool_name, block.call_id] = block
+            case bl.Output():
+                yield from self._output(view, block)
+            case bl.CellEnd():
+                yield from self._cell_end(view, block)
+            case bl.Result():
+                yield from self._result(view, block)
+            case bl.Decided():
+                yield from self._decided(view, block)
+            case bl.End():
+                yield from self._ended(view, block)
+            case _ if block.title and not (block.passing or isinstance(block, bl.Approval | bl.Question | bl.Plan)):
+                yield from self._said(view, call_id, block)
 
-    def _said(self, view: AgentStory, event: ev.Event, shown: list[Row]) -> Drawn:
-        match event:
-            case ev.AgentStarted():
+    def _said(self, view: AgentStory, call_id: str | None, block: bl.Block) -> Drawn:
+        match block:
+            case bl.Prompt():
                 if view.parent_id is None:
                     self._outputs.clear()
                     self._parents.clear()
-                self._prompts[view.agent_id] = event.prompt
-                lines = clean(event.prompt).strip("\n").split("\n")
+                self._prompts[view.agent_id] = block.of.prompt
+                lines = clean(block.of.prompt).strip("\n").split("\n")
                 yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in quoted(lines)))
-            case ev.Thoughts() | ev.Response():
-                for row in shown:
-                    folded = self._folded(coloured(row.parts[0].text)) if isinstance(event, ev.Thoughts) else ()
-                    thoughts: list[RenderableType] = [styled(line, "dim italic") for line in folded]
-                    yield from self._block(*(thoughts or [draw_part(row.parts[0])]))
-            case ev.KernelLost():
-                yield from self._note(f"the kernel was lost, with all its variables: {clean(event.reason)}", "bold red")
-            case ev.Notice():
-                yield from self._note(clean(event.content), "yellow")
-            case ev.AgentMessage() if is_news(event):
-                yield from self._note(message_text(self._views, event), "yellow")
-            case _ if not (isinstance(event, ELSEWHERE) or (self._folds and isinstance(event, ev.Compacted | ev.Cancelled))):
-                for row in (row for row in shown if not row.passing):
-                    yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
-                    yield from self._below(*(draw_part(part) for part in row.parts))
+            case bl.Said(is_thought=True):
+                yield from self._block(*(styled(line, "dim italic") for line in self._folded(coloured(block.parts[0].text))))
+            case bl.Said():
+                yield from self._block(draw_part(block.parts[0]))
+            case _ if block.line:
+                yield from self._release(view, call_id) if isinstance(block, bl.Answered) else ()
+                yield from self._note(block.line, STYLES[block.tone])
+            case _ if not (self._folds and block.is_detail):
+                yield from self._note(block.head, "dim")
+                yield from self._below(*(draw_part(part) for part in block.parts))
 
-    def _plans(self, view: AgentStory, event: ev.PlanUpdated | ev.AgentFinished) -> Drawn:
+    def _plans(self, view: AgentStory, call_id: str | None, found: Sequence[bl.Block]) -> Drawn:
         """Plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
-        is_over = isinstance(event, ev.PlanUpdated)
-        self._held.pop((view.agent_id, event.tool_call_id, PLAN_TOOL, ""), None)
-        for plan in [event] if isinstance(event, ev.PlanUpdated) else view.plans.values():
-            yield from self._block(*plan_text(plan)) if plan.is_over == is_over else ()
+        for block in found:
+            if isinstance(block, bl.Plan):
+                self._held.pop((view.agent_id, call_id, bl.PLAN_TOOL, ""), None)
+            plans = [block.plan] if isinstance(block, bl.Plan) else view.plans.values() if isinstance(block, bl.End) else ()
+            for plan in plans:
+                yield from self._block(*plan_text(plan)) if plan.is_over == isinstance(block, bl.Plan) else ()
 
-    def _decided(self, view: AgentStory, event: ev.ApprovalDecided) -> Drawn:
-        request = view.asked(event.request_id)
+    def _decided(self, view: AgentStory, block: bl.Decided) -> Drawn:
+        event = block.of
         if event.code is not None:
             for key in [key for key in self._held if key[:2] == (view.agent_id, event.tool_call_id)]:
                 del self._held[key]
@@ -259,40 +249,41 @@ class Story:
             yield from self._note("you changed the code; the agent is told", "dim")
             return
         yield from self._release(view, event.tool_call_id)
-        if request is not None and not view.has_shown(request):
-            yield from self._head(head_of_call(request.call))
+        if block.request is not None and not block.is_shown:
+            yield from self._head(head_of_call(block.request.call))
         if not event.allowed:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
 
-    def _result(self, view: AgentStory, event: ev.ToolOutput, shown: list[Row]) -> Drawn:
+    def _result(self, view: AgentStory, block: bl.Result) -> Drawn:
         """The return of a tool; a child's answer stands where it ended."""
-        if event.tool_name == "task" and event.tool_call_id in self._parents:
-            return
-        for row in shown:
-            text = clean(view.without_answer(event)).rstrip()
-            tone = "red" if row.tone == "bad" else "dim"
-            yield from self._below(*(styled(line, tone) for line in self._folded(coloured(text), LAST_ROWS)))
+        yield from self._release(view, block.of.tool_call_id, block.of.tool_name, block.of.call_id)
+        if block.title and not (block.of.tool_name == "task" and block.of.tool_call_id in self._parents):
+            tone = STYLES[block.tone or "quiet"]
+            lines = self._folded(coloured(clean(block.content).rstrip()), LAST_ROWS)
+            yield from self._below(*(styled(line, tone) for line in lines))
 
-    def _cell_end(self, view: AgentStory, event: ev.CodeExecutionOutput) -> Drawn:
+    def _cell_end(self, view: AgentStory, block: bl.CellEnd) -> Drawn:
+        event = block.of
+        yield from self._release(view, event.tool_call_id)
         output = self._outputs.get((view.agent_id, event.tool_call_id))
         is_folded = output is not None and output.left_out > 0
         yield from self._output_end(view, event.tool_call_id, event.output_file)
-        yield from self._below(*cell_end_lines(event, with_file=not is_folded))
+        yield from self._below(*cell_end_lines(block, with_file=not is_folded))
 
-    def _output(self, view: AgentStory, call_id: str | None, shown: list[Row]) -> Drawn:
+    def _output(self, view: AgentStory, block: bl.Output) -> Drawn:
         """Draw the first lines of a cell's output; for an error the last ones, which name it."""
-        for row in shown:
-            for part in row.parts:
-                lines = coloured(part.text)
-                if row.tone == "bad":
-                    yield from self._output_end(view, call_id)
-                    lines = self._folded(lines, LAST_ROWS)
-                elif self._folds:
-                    output = self._outputs.setdefault((view.agent_id, call_id), CellOutput())
-                    lines = output.add(lines, self._room(view))
-                    self.has_folded |= output.left_out > 0
-                yield from self._lines(lines)
+        yield from self._release(view, block.tool_call_id)
+        for part in block.parts:
+            lines = coloured(part.text)
+            if block.tone == "bad":
+                yield from self._output_end(view, block.tool_call_id)
+                lines = self._folded(lines, LAST_ROWS)
+            elif self._folds:
+                output = self._outputs.setdefault((view.agent_id, block.tool_call_id), CellOutput())
+                lines = output.add(lines, self._room(view))
+                self.has_folded |= output.left_out > 0
+            yield from self._lines(lines)
 
     def _output_end(self, view: AgentStory, call_id: str | None, file: str | None = None) -> Drawn:
         """The last lines of a cell's output. Args: file: where all of it is."""
@@ -310,10 +301,12 @@ class Story:
                 yield Text()
             yield from self._below(Folded(lines=lines))
 
-    def _ended(self, view: AgentStory, event: ev.AgentFinished, shown: list[Row]) -> Drawn:
+    def _ended(self, view: AgentStory, block: bl.End) -> Drawn:
+        event = block.of
+        yield from self._release(view)
         for agent_id, call_id in [*self._outputs]:  # of a cell that was cut off
             yield from self._output_end(view, call_id) if agent_id == view.agent_id else ()
-        for part in [part for row in shown for part in row.parts if part.name == "answer"]:
+        for part in [part for part in block.parts if part.name == "answer"]:
             yield from self._block(draw_part(part))
         error = f": {clean(event.error)}" if event.error else ""
         if event.status != "completed":
@@ -334,26 +327,23 @@ class Story:
 
     # Other agents
 
-    def _child_starts(self, event: ev.AgentStarted) -> Drawn:
+    def _child_starts(self, prompt: bl.Prompt) -> Drawn:
         """The head of the call that starts a child, where its parent is told."""
+        event = prompt.of
         if event.tool_call_id:
             self._parents.add(event.tool_call_id)
         parent = self._views.by_id.get(event.parent_id or "")
         if parent is not None and self._is_told(parent):
             yield from self._placed(parent, self._release(parent, event.tool_call_id))
 
-    def _beside(self, view: AgentStory, event: ev.Event) -> Drawn:
+    def _beside(self, view: AgentStory, block: bl.Block) -> Drawn:
         """Draw a line about an agent that is not told, or about its end."""
-        if isinstance(event, ev.AgentFinished):
-            yield from self._child_ended(view, event)
-        elif not self._is_told(view) and (said := news_of(self._views, view, event)) is not None:
-            yield from self._line(view, *said)
-
-    def _child_ended(self, view: AgentStory, event: ev.AgentFinished) -> Drawn:
-        name = Text(self._views.name(view), f"bold {colour(view)}")
-        yield from self._line_of(child_end_line(name, event, indent=indent_of(view)))
-        for doubt in event.doubts:
-            yield from self._line(view, clean(doubt), "yellow")
+        if isinstance(block, bl.End):
+            yield from self._line_of(child_end_line(Text(self._views.name(view), f"bold {colour(view)}"), block, view))
+            for doubt in block.of.doubts:
+                yield from self._line(view, clean(doubt), "yellow")
+        elif block.line and not self._is_told(view):
+            yield from self._line(view, block.line, STYLES[block.tone])
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         name = (self._views.name(view), f"bold {colour(view)}")
@@ -415,8 +405,9 @@ SLOW_SECONDS: Final = 2.0
 """The end of a cell shows its seconds if there are more."""
 
 
-def cell_end_lines(event: ev.CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
+def cell_end_lines(block: bl.CellEnd, *, with_file: bool) -> Iterator[Text]:
     """Return the facts about a cell besides its output. Args: with_file: name the file with the whole output."""
+    event = block.of
     if event.left_out_chars:
         yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
     if event.output_file and with_file:
@@ -429,34 +420,11 @@ def cell_end_lines(event: ev.CodeExecutionOutput, *, with_file: bool) -> Iterato
         yield Text(f"{event.seconds:.1f} s", "dim")
 
 
-def child_end_line(name: Text, event: ev.AgentFinished, *, indent: int) -> Text:
-    """Return the line for a child's end. Args: name: its name in its colour. indent: columns in front of it."""
+def child_end_line(name: Text, block: bl.End, view: AgentStory) -> Text:
+    """Return the line for a child's end. Args: name: its name in its colour."""
+    event = block.of
     done = event.status == "completed"
     mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
     first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
     words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
-    return Text.assemble(" " * indent, mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))
-
-
-def message_text(views: Stories, event: ev.AgentMessage) -> str:
-    """A message between agents, in words that follow the sender's name."""
-    other = views.by_id.get(event.recipient_id)
-    name = views.name(other) if other else short_id(event.recipient_id)
-    return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
-
-
-def news_of(views: Stories, view: AgentStory, event: ev.Event) -> tuple[str, str] | None:
-    """What people are told of an agent at work, in one line with its style."""
-    match event:
-        case ev.ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
-            reason = f": {one_line(event.reason, 200)}" if event.reason else ""
-            return f"was denied {head_of_call(request.call).text}{reason}", "red"
-        case ev.QuestionAnswered():
-            return question_and_answer(event), "dim" if event.answered else "red"
-        case ev.KernelLost():
-            return f"lost its kernel and all variables: {clean(event.reason)}", "red"
-        case ev.Notice():
-            return clean(event.content), "yellow"
-        case ev.AgentMessage() if is_news(event):
-            return one_line(message_text(views, event), 300), "yellow"
-    return None
+    return Text.assemble(" " * indent_of(view), mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))

@@ -4,7 +4,7 @@
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -15,8 +15,10 @@ from rich.text import Text
 from freeact_sub import events as ev
 from freeact_sub.cells import size_of
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.blocks import Approval, Call, Output
+from freeact_sub.show.blocks import Block as Told
 from freeact_sub.show.heads import head_of_tool
-from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.teller import blocks
 from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour, head_lines, open_plans, plan_text
 from freeact_sub.terminal.drawing.story import Story
 
@@ -26,17 +28,6 @@ MAX_CHARS: Final = 1_000_000
 """The characters kept for one agent. Older events are dropped, and their number is shown."""
 EVENT_CHARS: Final = 50
 """The characters that each event counts in addition to its text, so that many short events are bounded too."""
-TOLD: Final = (
-    ev.AgentFinished,
-    ev.AgentMessage,
-    ev.AgentStarted,
-    ev.ApprovalDecided,
-    ev.ApprovalRequest,
-    ev.KernelLost,
-    ev.Notice,
-    ev.QuestionAnswered,
-)
-"""Events that are also kept for the agent's ancestors, which show them in a line."""
 DRAWN_CHARS: Final = 500
 """The characters that a drawing without an event counts."""
 
@@ -62,19 +53,18 @@ class Records:
         self.whole: set[str] = set()
         """The questions whose cells were drawn unfolded."""
 
-    def add(self, event: ev.Event, rows: Iterable[Row]) -> None:
-        """Keeps an event. Args: rows: its rows."""
+    def add(self, event: ev.Event, found: Sequence[Told]) -> None:
+        """Keeps an event, unless it describes only a moment. Args: found: its blocks."""
         if event.momentary:
             return
         self._parents.setdefault(event.agent_id, event.parent_id)
         if event.parent_id is None and not self._root:
             self._root = event.agent_id
             self._by_id[self._root] = self._by_id.pop("", _Record())
-        chars = EVENT_CHARS + sum(len(row.text) for row in rows)
-        if isinstance(event, ev.CodeExecutionOutputChunk):
-            chars = EVENT_CHARS + size_of(event.output)  # its rows may come later
+        outputs = [block.output for block in found if isinstance(block, Output) and block.output is not None]
+        chars = EVENT_CHARS + (sum(map(size_of, outputs)) or sum(len(block.text) for block in found))
         self._keep(event.agent_id, event, chars)
-        if isinstance(event, TOLD):
+        if any(block.line or block.reaches_parents for block in found):
             for agent_id in self._above(event):
                 self._keep(agent_id, event, chars)
 
@@ -191,19 +181,20 @@ class Transcript(Paged):
         return [*self._blocks, *([Block(folded=pending, whole=pending)] if pending else [])]
 
     def _observe(self, event: ev.Event) -> None:
-        found = [*rows(self._views.observe(event), event)]
+        found = blocks(self._views.observe(event), event)
         self._folded.has_folded = False
         folded, whole = self._folded.draw(event, found), self._whole.draw(event, found)
-        if isinstance(event, ev.ApprovalRequest) and event.request_id in self._records.whole:
-            folded, whole = (story.whole_cell(event, None) for story in (self._folded, self._whole))
-        if isinstance(event, ev.ToolCallStarted) and not event.call_id:
-            self._actions.pop(event.tool_call_id, None)  # a later turn may use the id again
+        for block in found:
+            if isinstance(block, Approval) and block.request.request_id in self._records.whole:
+                folded, whole = (story.whole_cell(block.request, None) for story in (self._folded, self._whole))
+            if isinstance(block, Call) and not block.call_id:
+                self._actions.pop(event.tool_call_id, None)  # a later turn may use the id again
         if folded is None and whole is None:
             return
-        block = self._action(event)
-        block.folded += [folded] if folded is not None else []
-        block.whole += [whole] if whole is not None else []
-        block.is_foldable |= self._folded.has_folded
+        action = self._action(event)
+        action.folded += [folded] if folded is not None else []
+        action.whole += [whole] if whole is not None else []
+        action.is_foldable |= self._folded.has_folded
 
     def _action(self, event: ev.Event) -> Block:
         """The block that an event belongs to: all that an action does is below it."""

@@ -10,6 +10,8 @@ from support.sample_events import CHILD, ROOT
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, Event, Response, ToolOutput
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.teller import blocks
 from freeact_sub.terminal import display
 from freeact_sub.terminal.display import MINUS, WrittenFiles
 from freeact_sub.terminal.present import Present
@@ -42,7 +44,7 @@ class Told:
         self.changes = WrittenFiles(Present(config=Config(), once=False, agent=agent, run=run))
 
     async def after(self, event: Event = CELL_ENDS) -> str:
-        drawn = await self.changes.after(event)
+        drawn = await self.changes.after(event, blocks(Stories().observe(event), event))
         return "" if drawn is None else drawn.plain
 
 

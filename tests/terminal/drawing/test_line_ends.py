@@ -15,7 +15,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import StreamText
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, Response, ToolCallStarted
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.rows import call_part
+from freeact_sub.show.teller import call_part
 from freeact_sub.terminal.drawing.markdown import markdown
 from freeact_sub.terminal.drawing.parts import Folded, Indented, coloured, draw_part, make_console
 from freeact_sub.terminal.drawing.story import Story

@@ -7,7 +7,7 @@ from support.tables import each
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import AgentFinished, AgentStarted, PlanUpdated, Response, ToolCallStarted, ToolOutput
 from freeact_sub.events.progress import PlanStep
-from freeact_sub.show.rows import rows
+from freeact_sub.show import teller
 from freeact_sub.terminal.drawing.area import ChildrenRegion, story_area
 from freeact_sub.terminal.drawing.transcript import Records
 
@@ -76,7 +76,7 @@ def test_the_line_of_a_child_says_how_far_its_plan_is_and_its_transcript_has_all
     drawn, records = DrawnStory(), Records()
     events = [AgentStarted(**ROOT, prompt="go"), AgentStarted(**CHILD, prompt="look"), plan("completed", "pending", **CHILD)]
     for event in events:
-        records.add(event, rows(drawn.views.observe(event), event))
+        records.add(event, teller.blocks(drawn.views.observe(event), event))
         drawn.story.draw(event)
     assert "bbbb look  1/2 waiting for the model" in drawn.text(ChildrenRegion(views=drawn.views))
     assert "Plan" not in area(drawn)

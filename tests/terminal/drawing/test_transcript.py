@@ -7,8 +7,8 @@ from support.sample_events import CHILD, ROOT, USAGE
 
 from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdated
 from freeact_sub.events.ending import CommandReceipt, Receipts
+from freeact_sub.show import teller
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.transcript import EVENT_CHARS, MAX_CHARS, Block, Records, Transcript
 
 
@@ -26,7 +26,7 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     drawn, records = DrawnStory(), Records()
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
-        records.add(event, rows(drawn.views.observe(event), event))
+        records.add(event, teller.blocks(drawn.views.observe(event), event))
     text = text_of(blocks_of(records, drawn.views.root))
     assert "answer 199" in text
     assert "answer 1\n" not in text
@@ -38,7 +38,7 @@ def test_a_great_many_short_events_are_bounded_too() -> None:
     records, views = Records(), Stories()
     for _ in range(MAX_CHARS // EVENT_CHARS + 100):
         event = output("")
-        records.add(event, rows(views.observe(event), event))
+        records.add(event, teller.blocks(views.observe(event), event))
     assert "earlier entries are not kept" in text_of(blocks_of(records, views.root))
 
 
@@ -52,7 +52,7 @@ def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
     events = [AgentStarted(**ROOT, prompt="go"), call(), output("x\n" * 40), started, answer, end]
     events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
     for event in events:
-        records.add(event, rows(views.observe(event), event))
+        records.add(event, teller.blocks(views.observe(event), event))
     blocks, of_child = (blocks_of(records, view) for view in views.by_id.values())
     root, child = text_of(blocks), text_of(of_child)
     assert root.count("  x\n") == 12

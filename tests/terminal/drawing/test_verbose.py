@@ -33,7 +33,6 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.rows import ROWS
 from freeact_sub.terminal.drawing.parts import draw_part
 from freeact_sub.terminal.drawing.story import Story
 
@@ -82,8 +81,7 @@ def output(text: str, **header: object) -> CodeExecutionOutputChunk:
     return CodeExecutionOutputChunk(**{**ROOT, **CELL, **header}, output=StreamText(name="stdout", text=text))
 
 
-def test_each_type_of_event_has_a_row() -> None:
-    assert set(ROWS) == set(get_args(Event))
+def test_each_type_of_event_has_a_sample() -> None:
     assert {type(event) for event in one_of_each()} == set(get_args(Event))
 
 
@@ -125,7 +123,7 @@ def test_two_that_work_at_once_have_their_name_again_where_the_other_one_was_dra
 def test_the_code_of_a_child_is_seen_while_it_runs_and_that_of_the_root_below_the_scrollback() -> None:
     drawn = Drawn()
     assert drawn.draw(AgentStarted(**ROOT, prompt="go"), call()) == "> go\n"
-    assert [event.agent_id for event in drawn.story.pending] == [ROOT["agent_id"]]
+    assert [call.code for call in drawn.story.pending] == ["print(1)\nprint(2)"]
     assert "print(2)" in drawn.draw(call(**CHILD))
     assert "print" not in drawn.draw(output("2\n", **CHILD))
 
@@ -244,7 +242,7 @@ def test_a_denial_by_configuration_is_shown_one_by_a_person_once() -> None:
     ],
 )
 def test_a_call_is_drawn_in_full(call: Call, words: tuple[str, ...]) -> None:
-    from freeact_sub.show.rows import call_part
+    from freeact_sub.show.teller import call_part
 
     drawn = Drawn()
     drawn.console.print(draw_part(call_part(call)))

@@ -105,7 +105,7 @@ def test_a_question_shows_all_of_the_action(agent: dict[str, Any]) -> None:
     assert (ended["status"], ended["content"][-1]["content"]["text"]) == ("failed", "denied: too much")
 
 
-def test_a_stored_session_has_its_prompts_and_whole_texts_and_no_notes() -> None:
+def test_a_stored_session_has_its_prompts_whole_texts_and_notes() -> None:
     events = [
         AgentStarted(**ROOT, prompt="hello"),
         Notice(**ROOT, content="a note"),
@@ -114,8 +114,12 @@ def test_a_stored_session_has_its_prompts_and_whole_texts_and_no_notes() -> None
     ]
     live, stored = told(*events), told(*events, stored=True)
     assert [update["sessionUpdate"] for update in live] == ["agent_thought_chunk", "agent_message_chunk"]
-    assert [update["sessionUpdate"] for update in stored] == ["user_message_chunk", "agent_message_chunk"]
-    assert stored[0]["messageId"] != stored[1]["messageId"]
+    assert [update["sessionUpdate"] for update in stored] == [
+        "user_message_chunk",
+        "agent_thought_chunk",
+        "agent_message_chunk",
+    ]
+    assert stored[0]["messageId"] != stored[2]["messageId"]
 
 
 def test_output_that_comes_fast_is_told_now_and_then_and_in_the_end_as_a_whole() -> None:

@@ -18,7 +18,7 @@ from freeact_sub.events import AgentEvent, AgentStarted, ToolCallStarted, ToolOu
 from freeact_sub.notebook.render import body_html, body_text
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of_tool
-from freeact_sub.show.rows import rows
+from freeact_sub.show.teller import readable
 from freeact_sub.terminal.drawing.story import Story
 
 PLACES = ("harbour", "valley", "ridge", "island", "pass")
@@ -113,7 +113,7 @@ async def test_heads_and_rows_show_the_label_first(events):
         if isinstance(event, ToolCallStarted):
             heads.append(head_of_tool(event).text)
         if isinstance(event, ToolCallStarted | ToolOutput):
-            titles += [row.title for row in rows(view, event)]
+            titles += [row.title for row in readable(view, event)]
     assert sorted(head.split(":")[0] for head in heads) == sorted(f"Ask  judge {place}" for place in PLACES)
     assert sorted(titles) == sorted(
         [f"asks a model: judge {place}" for place in PLACES]

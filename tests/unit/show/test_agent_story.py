@@ -10,7 +10,7 @@ from freeact_sub import events
 from freeact_sub.calls import CodeAction, FileWrite
 from freeact_sub.cells import DisplayData, StreamText
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.steps import Approval, CallStep, GrowingText, StoryLimits
+from freeact_sub.show.blocks import Approval, Call, GrowingText, Said, StoryLimits
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
 MOVING = {kind for kind in get_args(events.Event) if kind.momentary}
@@ -87,7 +87,7 @@ def test_an_approval_stands_beside_its_call_or_where_it_was_asked():
         ]
     )
     call, late = story.items
-    assert isinstance(call, CallStep)
+    assert isinstance(call, Call)
     assert [approval.request.request_id for approval in call.approvals] == ["own"]
     before, inner, after = call.outputs
     assert (str(before), inner.decision.reason, str(after)) == ("before", "no", "after")
@@ -124,5 +124,5 @@ def test_a_run_that_is_cut_off_has_no_call_that_runs():
 def test_text_that_streams_when_the_run_ends_is_kept():
     half = [events.AgentStarted(**ROOT, prompt="go"), events.ResponseChunk(**ROOT, content="half an")]
     story = told([*half, events.AgentFinished(**ROOT, status="cancelled")])
-    assert [item.content for item in story.items if isinstance(item, events.Response)] == ["half an"]
+    assert [item.content for item in story.items if isinstance(item, Said)] == ["half an"]
     assert story.writing == ""

@@ -1,0 +1,347 @@
+"""Events become blocks here, and nowhere else.
+
+Front ends choose only colours, widths and markup. An event of a class that is not listed has its name and its text as words.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from freeact_sub import events as ev
+from freeact_sub.activity import LABEL_CHARS
+from freeact_sub.calls import CodeAction, McpCall, ToolCall
+from freeact_sub.cells import CellError, StreamText
+from freeact_sub.show import blocks as bl
+from freeact_sub.show.heads import head_of_call
+from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
+from freeact_sub.show.wording import (
+    MESSAGES,
+    asked_text,
+    asked_title,
+    call_progress_text,
+    cell_notes,
+    decided,
+    display_text,
+    ending_notes,
+    error_text,
+    folded,
+    given_answer,
+    is_news,
+    picture_notes,
+    plan_lines,
+    plan_title,
+    question_and_answer,
+    tool_words,
+)
+from freeact_sub.text import arguments_text, clean, one_line, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.show.agent_story import AgentStory
+
+Blocks: TypeAlias = Iterable[bl.Block]
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def blocks(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
+    """The blocks that an event adds. Args: view: its agent, which has observed the event."""
+    kind = next(kind for kind in type(event).__mro__ if kind in _MADE)
+    return [*_MADE[kind](view, event)]
+
+
+def readable(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
+    """Those that have words."""
+    return [block for block in blocks(view, event) if block.title]
+
+
+def call_part(call: Any) -> bl.Part:
+    """A call as a person judges it, in full."""
+    match call:
+        case CodeAction():
+            return bl.Part(form="code", text=call.text)
+        case McpCall() | ToolCall():
+            return _arguments(call.args)
+        case _:
+            return bl.Part(text=call.text)
+
+
+def _started(view: "AgentStory", event: ev.AgentStarted) -> Blocks:
+    by = f"is started by {view.called(event.parent_id)}" if event.parent_id else "starts"
+    wait = " and waits for a free place" if event.queued else ""
+    yield bl.Prompt(of=event, title=f"{by}{wait}", parts=(bl.Part(text=visible(event.prompt), tone="prompt"),))
+
+
+def _finished(view: "AgentStory", event: ev.AgentFinished) -> Blocks:
+    yield from _rest_of_output(view)
+    parts = []
+    if event.output and event.output != view.answer:
+        parts.append(bl.Part(form="markdown", text=clean(event.output), name="answer"))
+    if event.error:
+        parts.append(bl.Part(text=clean(event.error), tone="bad", name="error"))
+    parts += [bl.Part(text=clean(doubt), tone="warning" if view.parent_id else "quiet") for doubt in event.doubts]
+    parts += [bl.Part(text=clean(warning), tone="warning", name="warning") for warning in event.warnings]
+    parts += [bl.Part(text=note, tone="quiet", brief=True) for note in ending_notes(event)]
+    tone: bl.Tone = "success" if event.status == "completed" else "failure"
+    yield bl.End(of=event, title=f"ended ({event.status.replace('_', ' ')})", parts=tuple(parts), tone=tone)
+
+
+def _chunk(_view: "AgentStory", event: ev.ResponseChunk | ev.ThoughtsChunk) -> Blocks:
+    yield bl.Growth(piece=event.content, kind="answer" if isinstance(event, ev.ResponseChunk) else "thoughts", passing=True)
+
+
+def _said(view: "AgentStory", event: ev.Response | ev.Thoughts) -> Blocks:
+    content, is_thought = clean(event.content).strip(), isinstance(event, ev.Thoughts)
+    if event.content.strip() and not is_thought:
+        yield bl.Said(content=event.content, title="says", parts=(bl.Part(form="markdown", text=content),))
+    elif event.content.strip():
+        title = "thinks" if view.parent_id is None else ""
+        parts = (bl.Part(text=content, tone="thought"),)
+        yield bl.Said(content=event.content, is_thought=True, title=title, parts=parts, tone="quiet")
+
+
+def _tool_call(_view: "AgentStory", event: ev.ToolCallStarted) -> Blocks:
+    title = "" if event.tool_name == bl.PLAN_TOOL else called(event, does=True)  # the plan says it
+    yield bl.Call(
+        title=title,
+        parts=(_arguments(event.args),) if event.args and title else (),
+        tool_name=event.tool_name,
+        args=event.args,
+        label=event.label,
+        tool_call_id=event.tool_call_id,
+        call_id=event.call_id,
+    )
+
+
+def _tool_progress(_view: "AgentStory", event: ev.ToolProgress) -> Blocks:
+    yield bl.Growth(piece=call_progress_text(event), kind="call", call_id=event.call_id, passing=True)
+
+
+def _tool_output(view: "AgentStory", event: ev.ToolOutput) -> Blocks:
+    if view.has_shown_result(event):
+        yield bl.Result(of=event)
+        return
+    done = event.outcome == "success"
+    content = view.without_answer(event)
+    yield bl.Result(
+        of=event,
+        content=content,
+        title=f"gets the result of {called(event)}{'' if done else f' ({event.outcome})'}",
+        parts=(bl.Part(text=folded(content), tone="quiet"),),
+        tone="" if done else "bad",
+    )
+
+
+def called(event: ev.ToolCallStarted | ev.ToolOutput, *, does: bool = False) -> str:
+    """What is called, with its label. Args: does: in words that follow the agent's name."""
+    words = tool_words(event.tool_name, does=does)
+    return f"{words}: {one_line(event.label, LABEL_CHARS)}" if event.label else words
+
+
+def _output(view: "AgentStory", event: ev.CodeExecutionOutputChunk) -> Blocks:
+    output = event.output
+    if view.kept.keeps:  # it draws the state of its outputs
+        return [bl.Output(output=output, tool_call_id=event.tool_call_id)]
+    undrawn = view.outputs[event.tool_call_id]
+    if isinstance(output, CellError):
+        found = [*_rest_of_cell(undrawn), _lines([error_text(output).strip("\n")], title="error in the cell", tone="bad")]
+    else:
+        found = [block for settled in undrawn.settled(output) for block in _settled(undrawn, settled)]
+    for block in (found := found or [bl.Output()]):
+        block.tool_call_id = event.tool_call_id
+    found[0].output = output
+    return found
+
+
+def _settled(undrawn: UndrawnOutput, output: HeldOutput) -> Iterator[bl.Output]:
+    if isinstance(output, StreamText):
+        yield from _as_output(undrawn.lines.add(output.text))
+        return
+    yield from _as_output(undrawn.lines.flush())
+    part = bl.Part(form="bundle", text=display_text(output.data).strip("\n"), data=output.data)
+    yield bl.Output(title="output", parts=(part,), goes_on=True)
+
+
+def _cell_end(view: "AgentStory", event: ev.CodeExecutionOutput) -> Blocks:
+    yield from _rest_of_cell(view.outputs.pop(event.tool_call_id, UndrawnOutput()), event.tool_call_id)
+    notes = (bl.Part(text=note, tone="warning", brief=True) for note in [*picture_notes(event), *cell_notes(event)])
+    yield bl.CellEnd(
+        of=event,
+        title=f"cell {event.status.replace('_', ' ')}",
+        detail=f"{event.seconds:.1f} s",
+        parts=tuple(notes),
+        tone="quiet" if event.status == "ok" else "bad",
+    )
+
+
+def _request(view: "AgentStory", event: ev.ApprovalRequest) -> Blocks:
+    """Omits a call that its tool call has shown already."""
+    approval = view.approvals.get(event.request_id) or bl.Approval(request=event)
+    approval.title, approval.tone = event.call.question, "question"
+    approval.parts = () if view.has_shown(event) else (call_part(event.call),)
+    approval.passing = not approval.parts
+    yield approval
+
+
+def _decided(view: "AgentStory", event: ev.ApprovalDecided) -> Blocks:
+    request = view.asked(event.request_id)
+    reason = f": {one_line(event.reason, 200)}" if event.reason else ""
+    yield bl.Decided(
+        of=event,
+        request=request,
+        is_shown=request is not None and view.has_shown(request),
+        title=decided(event, request),
+        parts=() if event.code is None else (bl.Part(form="code", text=visible(event.code)),),
+        tone="good" if event.allowed else "bad",
+        line="" if event.allowed or request is None else f"was denied {head_of_call(request.call).text}{reason}",
+    )
+
+
+def _question(_view: "AgentStory", event: ev.QuestionRequest) -> Blocks:
+    yield bl.Question(of=event, title=asked_title(event), parts=(bl.Part(text=asked_text(event)),), tone="question")
+
+
+def _question_answered(_view: "AgentStory", event: ev.QuestionAnswered) -> Blocks:
+    line = question_and_answer(event)
+    tone: bl.Tone = "quiet" if event.answered else "bad"
+    yield bl.Answered(of=event, title=given_answer(event), tone=tone, line=line, sentence=f"The agent asked: {line}")
+
+
+def _usage(_view: "AgentStory", event: ev.UsageUpdated) -> Blocks:
+    yield bl.Spent(of=event, passing=True)
+
+
+def _progress(view: "AgentStory", event: ev.ModelProgress) -> Blocks:
+    if view.pause_begins and event.pause:
+        yield bl.Block(title=event.pause, passing=True)
+
+
+def _skill(_view: "AgentStory", event: ev.SkillLoaded) -> Blocks:
+    yield bl.Block(title="loads the skill", detail=one_line(event.name), tone="quiet")
+
+
+def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
+    notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
+    parts = [bl.Part(text=note, tone="quiet", brief=True) for note in notes]
+    if event.summary:
+        parts.append(bl.Part(form="markdown", text=clean(event.summary), tone="quiet", name="summary"))
+    yield bl.Block(
+        title="makes room in its conversation",
+        detail=f"{event.tokens_before:,} → {event.tokens_after:,} tokens",
+        parts=tuple(parts),
+        tone="quiet",
+        sentence=f"The conversation was shortened, from {event.tokens_before:,} to {event.tokens_after:,} tokens.",
+        is_detail=True,
+    )
+
+
+def _kernel_lost(view: "AgentStory", event: ev.KernelLost) -> Blocks:
+    yield from _rest_of_output(view)
+    yield bl.Block(
+        title="lost its kernel and all variables",
+        parts=(bl.Part(text=clean(event.reason), tone="bad"),),
+        tone="failure",
+        line=f"the kernel was lost, with all its variables: {clean(event.reason)}",
+        sentence=f"The kernel was lost: {visible(event.reason)}",
+    )
+
+
+def _cancelled(view: "AgentStory", _event: ev.Cancelled) -> Blocks:
+    yield from _rest_of_output(view)
+    yield bl.Block(title="is cancelled", tone="warning", is_detail=True)
+
+
+def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:
+    said = clean(event.content)
+    sentence = f"Notice: {visible(event.content)}"
+    yield bl.Block(title="notice", parts=(bl.Part(text=said, tone="warning"),), tone="warning", line=said, sentence=sentence)
+
+
+def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:
+    title, said = f"{MESSAGES[event.kind]} {view.called(event.recipient_id)}", clean(event.content)
+    line = f"{MESSAGES[event.kind]} {view.named(event.recipient_id)}: {said}"
+    yield bl.Block(
+        title=title,
+        parts=(bl.Part(text=said),),
+        tone="warning",
+        line="" if not is_news(event) else one_line(line, 300) if view.parent_id else line,
+        sentence=f"{title}: {visible(event.content)}",
+        is_detail=not is_news(event),
+    )
+
+
+def _plan(_view: "AgentStory", event: ev.PlanUpdated) -> Blocks:
+    yield bl.Plan(plan=event, title="plan", detail=plan_title(event), parts=(bl.Part(text="\n".join(plan_lines(event))),))
+
+
+def _strategy(_view: "AgentStory", event: ev.StrategyProgress) -> Blocks:
+    nodes = {} if event.node is None else {event.node.node_id: event.node}
+    yield bl.Search(
+        strategy_id=event.strategy_id, name=event.strategy, steps=event.step, done=event.done, nodes=nodes, best=event.best
+    )
+
+
+def _unlisted(_view: "AgentStory", event: ev.AgentEvent) -> Blocks:
+    own = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in _HEADER}
+    said = clean(str(getattr(event, "text", "") or arguments_text(own)))
+    parts, title = (bl.Part(text=said),) if said else (), _WORD.sub(" ", type(event).__name__).lower()
+    line = "" if event.momentary else ": ".join(filter(None, [title, said]))
+    yield bl.Block(title=title, parts=parts, tone="warning", line=line, sentence=line, passing=event.momentary)
+
+
+def _arguments(args: dict[str, Any]) -> bl.Part:
+    code = list(args) == ["code"] and isinstance(args["code"], str)
+    return bl.Part(form="code" if code else "arguments", text=arguments_text(args), data=args)
+
+
+def _rest_of_output(view: "AgentStory") -> Blocks:
+    while view.outputs:
+        call_id, undrawn = view.outputs.popitem()
+        yield from _rest_of_cell(undrawn, call_id)
+
+
+def _rest_of_cell(undrawn: UndrawnOutput, call_id: str | None = None) -> Iterator[bl.Output]:
+    rest = [block for output in undrawn.rest() for block in _settled(undrawn, output)]
+    for block in [*rest, *_as_output(undrawn.lines.flush())]:
+        block.tool_call_id = call_id
+        yield block
+
+
+def _as_output(lines: Iterable[str]) -> Iterator[bl.Output]:
+    if whole := list(lines):
+        yield _lines(whole, title="output", goes_on=True)
+
+
+def _lines(lines: list[str], **words: Any) -> bl.Output:
+    return bl.Output(parts=(bl.Part(form="output", text="\n".join(lines)),), **words)
+
+
+_HEADER: Final = {field.name for field in fields(ev.AgentEvent)} | {"type"}
+_MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
+    ev.AgentEvent: _unlisted,
+    ev.AgentStarted: _started,
+    ev.AgentFinished: _finished,
+    ev.ThoughtsChunk: _chunk,
+    ev.Thoughts: _said,
+    ev.ResponseChunk: _chunk,
+    ev.Response: _said,
+    ev.ToolCallStarted: _tool_call,
+    ev.ToolOutput: _tool_output,
+    ev.ToolProgress: _tool_progress,
+    ev.CodeExecutionOutputChunk: _output,
+    ev.CodeExecutionOutput: _cell_end,
+    ev.ApprovalRequest: _request,
+    ev.ApprovalDecided: _decided,
+    ev.QuestionRequest: _question,
+    ev.QuestionAnswered: _question_answered,
+    ev.UsageUpdated: _usage,
+    ev.ModelProgress: _progress,
+    ev.Compacted: _compacted,
+    ev.KernelLost: _kernel_lost,
+    ev.Notice: _notice,
+    ev.AgentMessage: _message,
+    ev.PlanUpdated: _plan,
+    ev.StrategyProgress: _strategy,
+    ev.SkillLoaded: _skill,
+    ev.Cancelled: _cancelled,
+}
+"""By class of event, or its nearest ancestor here. Each is called with the event's agent, which has observed it."""
