@@ -7,9 +7,9 @@ another run.
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -35,7 +35,7 @@ from freeact_sub.modes import Mode
 class AgentEvent:
     """The header of every event."""
 
-    momentary: ClassVar[bool] = False  # True: it describes a moment, and no story keeps it
+    momentary: ClassVar[bool] = False  # True: it describes a moment, or a piece of what follows; no session keeps it
 
     agent_id: str = ""
     """The agent that sent the event, such as `agent-1f09a2c4`."""
@@ -56,12 +56,16 @@ class AgentEvent:
 
     @staticmethod
     def from_json(line: str) -> "Event":
-        """Read an event from the output of `to_json`; unknown fields are skipped.
+        """Read an event from the output of `to_json`; unknown fields are skipped. One of an unknown class is a notice.
 
         Raises:
             ValueError: The line is not an event.
         """
-        event: Event = _adapter().validate_python(json.loads(line))
+        data = json.loads(line)
+        if isinstance(data, dict) and data.get("agent_id") and data.get("type") not in _NAMES:
+            header = {item.name: data.pop(item.name) for item in fields(AgentEvent) if item.name in data}
+            data = {**header, "type": "Notice", "content": f"{data.pop('type', 'an event')}: {json.dumps(data)}"}
+        event: Event = _adapter().validate_python(data)
         return event
 
 
@@ -295,7 +299,6 @@ class QuestionAnswered(AgentEvent):
 class UsageUpdated(AgentEvent):
     """A model response was counted."""
 
-    momentary = True
     type: Literal["UsageUpdated"] = "UsageUpdated"
     usage: Usage
     """The agent's own spending in the run so far."""
@@ -440,6 +443,7 @@ Event: TypeAlias = (
     | Cancelled
 )
 """All event classes."""
+_NAMES: Final = frozenset(kind.__name__ for kind in get_args(Event))
 
 
 def __dir__() -> list[str]:

@@ -178,7 +178,6 @@ def _request(view: "AgentStory", event: ev.ApprovalRequest) -> Blocks:
     approval = view.approvals.get(event.request_id) or bl.Approval(request=event)
     approval.title, approval.tone = event.call.question, "question"
     approval.parts = () if view.has_shown(event) else (call_part(event.call),)
-    approval.passing = not approval.parts
     yield approval
 
 

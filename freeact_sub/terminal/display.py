@@ -290,7 +290,7 @@ class SettledResponses:
         Moments and notices may come between a broken response and the one that is asked for in its place.
         """
         said = next((block for block in found if isinstance(block, bl.Said) and not block.is_thought), None)
-        may_break = event.momentary or any(type(block) is bl.Block and block.line for block in found)
+        may_break = all(block.passing or (type(block) is bl.Block and block.tone == "warning") for block in found)
         if not may_break and (held := self._held.pop(event.agent_id, None)) is not None:
             begins = held[1].content.strip()
             if said is None or not said.content.strip().startswith(begins):
@@ -595,7 +595,7 @@ class WrittenFiles:
         if any(isinstance(block, bl.Prompt) for block in told):
             self._told, self._knows_lines = {}, True
         run = self._present.run
-        if run is None or not run.files_written or not any(isinstance(block, bl.Result) for block in told):
+        if run is None or not any(isinstance(block, bl.Result) for block in told) or not run.files_written:
             return None
         found = await self._found(run.files_written)
         new = {path: counts for path, counts in found.items() if self._told.get(path, ()) != counts}

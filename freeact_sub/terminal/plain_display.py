@@ -78,7 +78,7 @@ class PlainDisplay(Display):
                 continue  # those are printed where they are asked
             elif self._verbose:
                 told.append(block)
-            elif _is_told(block, is_root=event.parent_id is None):
+            elif is_told(block, is_root=event.parent_id is None):
                 told += self._folded(cell, block)
         if text := self._lines.write(event, told):
             self._code = event.tool_call_id if told == [*found] and isinstance(found[0], bl.Call) else None
@@ -189,7 +189,7 @@ class PlainDisplay(Display):
         return self._present.waiting.is_awaited and self.questions.current is None
 
 
-def _is_told(block: bl.Block, *, is_root: bool) -> bool:
+def is_told(block: bl.Block, *, is_root: bool) -> bool:
     """Whether a person is told of it, unless everything is told."""
     match block:
         case bl.Call(tool_name="task"):

@@ -19,10 +19,10 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.feature import Feature, FeatureAgent, FeatureRoot, NewChild, Question, RunPart
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import Account, Payer, price_of
-from freeact_sub.channel import Tap
+from freeact_sub.channel import Tap, hearing
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events import AgentEvent, StrategyProgress
+from freeact_sub.events import StrategyProgress
 from freeact_sub.events.progress import StrategyStep
 from freeact_sub.features.quotes.agreement import Agreement, Rest, price_paid
 from freeact_sub.features.quotes.figures import Pilot, mean_of
@@ -42,12 +42,12 @@ class QuotesFeature(Feature):
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
         """Follow the progress of strategies."""
 
-        def hear(event: AgentEvent) -> None:
-            if isinstance(event, StrategyProgress) and (agent := root.find(event.agent_id)) is not None:
+        def hear(event: StrategyProgress) -> None:
+            if (agent := root.find(event.agent_id)) is not None:
                 for part in tree_agent(agent).run.features.all(FanOuts):
                     part.report(event)
 
-        return (hear,)
+        return (hearing(hear, StrategyProgress),)
 
     def run(self, agent: FeatureAgent) -> "FanOuts":
         """Make the part for a run."""

@@ -27,8 +27,6 @@ from freeact_sub.features.sessions.resume import EarlierPrompt, OpenReader
 from freeact_sub.features.sessions.variables import SessionVariables
 from freeact_sub.sessions import KnownAnswer, SessionWriter, StoredAgent
 
-NOT_KEPT: Final = (ev.ResponseChunk, ev.ThoughtsChunk, ev.ModelProgress, ev.ToolProgress)
-"""Pieces of what follows as a whole."""
 OF_CELLS: Final = (ev.CodeExecutionOutputChunk, ev.CodeExecutionOutput, ev.ToolOutput)
 CELL_CHARS: Final = 100_000
 """Text of one cell that is kept; all of it is in the cell's file."""
@@ -191,8 +189,8 @@ class Journal:
             self.writer.answer(agent_id, self.root_run, digest, value)
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """Keep an event, if a session is kept and it is of a kind that is."""
-        if self.writer is None or isinstance(event, NOT_KEPT):
+        """Keep an event, if a session is kept and the event describes more than a moment."""
+        if self.writer is None or event.momentary:
             return
         if isinstance(event, OF_CELLS):
             key = (event.agent_id, event.tool_call_id)

@@ -55,7 +55,7 @@ class Records:
 
     def add(self, event: ev.Event, found: Sequence[Told]) -> None:
         """Keeps an event, unless it describes only a moment. Args: found: its blocks."""
-        if event.momentary:
+        if all(block.passing for block in found):
             return
         self._parents.setdefault(event.agent_id, event.parent_id)
         if event.parent_id is None and not self._root:

@@ -13,7 +13,7 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.blocks import Approval, Call, GrowingText, Said, StoryLimits
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
-MOVING = {kind for kind in get_args(events.Event) if kind.momentary}
+MOVING = {kind for kind in get_args(events.Event) if kind.momentary} | {events.UsageUpdated}
 """Events of a moment: they are in what an agent does now, not in what it has done."""
 
 
