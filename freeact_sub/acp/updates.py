@@ -189,7 +189,7 @@ class Updates:
 
     def _note(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
         """What has no place of its own in the protocol, in words."""
-        if type(block) is bl.Block and not block.passing:
+        if type(block) is bl.Block and not (block.passing or block.is_repeated):
             said = block.line or block.head
             yield note(actions.titled(event, said) if event.depth else said)
 

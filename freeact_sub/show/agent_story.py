@@ -14,8 +14,7 @@ from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.show import blocks as bl
 from freeact_sub.show.blocks import GrowingText, StoryLimits
-from freeact_sub.show.teller import blocks
-from freeact_sub.show.undrawn import TAIL_CHARS, UndrawnOutput
+from freeact_sub.show.teller import TAIL_CHARS, UndrawnOutput, blocks
 from freeact_sub.show.wording import cell_notes
 from freeact_sub.text import prompt_title
 
@@ -54,7 +53,7 @@ class StoryItems:
                     self.items.append(bl.Said(content=str(streaming), is_thought=streaming.kind == "thoughts"))
             if isinstance(block, bl.Prompt):
                 self._plans.clear()
-            changes |= self._tell(block, tool_call_id)
+            changes |= not block.passing and self._tell(block, tool_call_id)
         if changes:
             self.version += 1
             self._drop()
@@ -86,20 +85,11 @@ class StoryItems:
                 self._settle_call(block.of)
             case bl.Plan():
                 self._add_plan(block, tool_call_id)
-            case bl.Search() if (known := self._searches.get(block.strategy_id)) is not None:
+            case bl.Search() if (known := self._searches.setdefault(block.strategy_id, block)) is not block:
                 known.update(block)
-            case bl.Decided():
-                pass  # its approval has it
-            case _:
-                return self._add(block)
+            case _ if not isinstance(block, bl.Decided):  # which its approval has
+                self.items.append(block)
         return True
-
-    def _add(self, block: bl.Block) -> bool:
-        if isinstance(block, bl.Search):
-            self._searches[block.strategy_id] = block
-        if not block.passing:
-            self.items.append(block)
-        return not block.passing
 
     def _add_call(self, call: bl.Call) -> bl.Call:
         cell = self._running_cell(call.tool_call_id)

@@ -68,8 +68,10 @@ class Block:
     """The title can be left out if the block before has the same agent and title."""
     passing: bool = False
     """It describes a moment; front ends that redraw take it from `Activity` and omit this block, and no story keeps it."""
+    is_repeated: bool = False
+    """Another block says it too: conversations omit it, logs and documents do not."""
     is_detail: bool = False
-    """A conversation omits it unless everything is told; another block may say it too."""
+    """A conversation whose actions are folded omits it."""
 
     @property
     def head(self) -> str:
@@ -91,6 +93,7 @@ class Block:
 class Growth(Block):
     """A piece of a text of the model, or how far a call is."""
 
+    passing: bool = True
     piece: str
     kind: Literal["answer", "thoughts", "call"]
     call_id: str = ""
@@ -128,8 +131,11 @@ class Prompt(OfEvent[ev.AgentStarted]):
     reaches_parents = True
 
 
+@dataclass(kw_only=True, eq=False)
 class Spent(OfEvent[ev.UsageUpdated]):
     """The usage after a response of the model."""
+
+    passing: bool = True
 
 
 class CellEnd(OfEvent[ev.CodeExecutionOutput]):

@@ -75,11 +75,9 @@ class _Seen:
     def __init__(self) -> None:
         self._stories = Stories()
         self._asked: dict[str, ev.ApprovalRequest | ev.QuestionRequest] = {}
-        self._last: dict[str, ev.Event] = {}
 
     def note(self, event: ev.Event) -> ev.Event:
         self._stories.observe(event)
-        self._last[event.agent_id] = event
         if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             self._asked[event.request_id] = event
         elif isinstance(event, ev.ApprovalDecided | ev.QuestionAnswered):
@@ -92,22 +90,13 @@ class _Seen:
     def missing(self) -> Iterator[ev.Event]:
         """The ends that are missing, each of which is noted."""
         for story in reversed([*self._stories.by_id.values()]):  # children before their parents
-            last = self._last[story.agent_id]
+            last = story.runs[-1].ended if story.runs else story.started
             for request in [request for request in self._asked.values() if request.agent_id == story.agent_id]:
-                yield self.note(_unanswered(request, last.time))
+                yield self.note(_unanswered(request, last))
             if story.is_running:
-                yield self.note(_cut_off(story, last))
-
-
-def _cut_off(story: AgentStory, last: ev.Event) -> ev.AgentFinished:
-    return ev.AgentFinished(
-        **_header(last, last.time),
-        status="cancelled",
-        error=CUT_OFF,
-        usage=story.usage,
-        tree_usage=story.tree_usage,
-        seconds=story.seconds(last.time),
-    )
+                facts = {**_header(story, last), "usage": story.usage, "tree_usage": story.tree_usage}
+                seconds = story.seconds(last)
+                yield self.note(ev.AgentFinished(**facts, status="cancelled", error=CUT_OFF, seconds=seconds))
 
 
 def _unanswered(request: ev.ApprovalRequest | ev.QuestionRequest, time: float) -> ev.ApprovalDecided | ev.QuestionAnswered:
@@ -117,5 +106,5 @@ def _unanswered(request: ev.ApprovalRequest | ev.QuestionRequest, time: float) -
     return ev.QuestionAnswered(**header, prompt=request.prompt, answered=False, reason=UNANSWERED)
 
 
-def _header(event: ev.Event, time: float) -> dict[str, Any]:
-    return {"agent_id": event.agent_id, "parent_id": event.parent_id, "depth": event.depth, "time": time}
+def _header(of: ev.Event | AgentStory, time: float) -> dict[str, Any]:
+    return {"agent_id": of.agent_id, "parent_id": of.parent_id, "depth": of.depth, "time": time}

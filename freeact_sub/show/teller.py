@@ -1,6 +1,9 @@
 """Events become blocks here, and nowhere else.
 
 Front ends choose only colours, widths and markup. An event of a class that is not listed has its name and its text as words.
+
+`UndrawnOutput` is the output of a running cell that is not drawn yet, for front ends that draw line below line. `MovedLines`
+are lines of a cell that moves the cursor, as several progress bars do, with their colours.
 """
 
 import re
@@ -11,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from freeact_sub import events as ev
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.calls import CodeAction, McpCall, ToolCall
-from freeact_sub.cells import CellError, StreamText
+from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText, size_of, text_of
 from freeact_sub.show import blocks as bl
 from freeact_sub.show.heads import head_of_call
-from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
 from freeact_sub.show.wording import (
     MESSAGES,
     asked_text,
@@ -27,26 +29,50 @@ from freeact_sub.show.wording import (
     error_text,
     folded,
     given_answer,
-    is_news,
     picture_notes,
     plan_lines,
     plan_title,
     question_and_answer,
     tool_words,
 )
-from freeact_sub.text import arguments_text, clean, one_line, visible
+from freeact_sub.text import CursorText, arguments_text, clean, colours_only, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.show.agent_story import AgentStory
 
 Blocks: TypeAlias = Iterable[bl.Block]
+HeldOutput: TypeAlias = StreamText | DisplayData | ExecuteResult
+OPEN_LINES: Final = 50
+"""Lines at the end that can still be changed."""
+MAX_COLOUR_CHARS: Final = 100
+"""Of the colours in force; colours that are never taken back are dropped."""
+MOVES: Final = re.compile(r"\x08|\x1b\[(?:\d*[A-G]|\?25l)")
+"""What moves the cursor elsewhere than to the beginning of its line, and the hiding of the cursor before that."""
+_UPWARDS: Final = re.compile(r"\x1b\[\d*[AF]")
+_SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
+_Row = list[tuple[str, str]]
+"""Characters with the colours in which they were written."""
+
+LINE_CHARS: Final = 8192
+"""A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
+
+MAX_HELD: Final = 200
+MAX_HELD_CHARS: Final = 200_000
+"""Output of a cell that is held back, in pieces and in characters; more is drawn although the cell may clear it."""
+TAIL_CHARS: Final = 4000
+"""Characters of it that are drawn."""
+MAX_COLOURS: Final = 16
+"""Active colour sequences that continue in the next line; newer ones usually replace older ones."""
+
+WIDGET: Final = "application/vnd.jupyter.widget-view+json"
+_COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def blocks(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
     """The blocks that an event adds. Args: view: its agent, which has observed the event."""
-    kind = next(kind for kind in type(event).__mro__ if kind in _MADE)
-    return [*_MADE[kind](view, event)]
+    made = _MADE.get(type(event)) or next(_MADE[kind] for kind in type(event).__mro__ if kind in _MADE)
+    return [*made(view, event)]
 
 
 def readable(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
@@ -86,7 +112,7 @@ def _finished(view: "AgentStory", event: ev.AgentFinished) -> Blocks:
 
 
 def _chunk(_view: "AgentStory", event: ev.ResponseChunk | ev.ThoughtsChunk) -> Blocks:
-    yield bl.Growth(piece=event.content, kind="answer" if isinstance(event, ev.ResponseChunk) else "thoughts", passing=True)
+    yield bl.Growth(piece=event.content, kind="answer" if isinstance(event, ev.ResponseChunk) else "thoughts")
 
 
 def _said(view: "AgentStory", event: ev.Response | ev.Thoughts) -> Blocks:
@@ -110,10 +136,6 @@ def _tool_call(_view: "AgentStory", event: ev.ToolCallStarted) -> Blocks:
         tool_call_id=event.tool_call_id,
         call_id=event.call_id,
     )
-
-
-def _tool_progress(_view: "AgentStory", event: ev.ToolProgress) -> Blocks:
-    yield bl.Growth(piece=call_progress_text(event), kind="call", call_id=event.call_id, passing=True)
 
 
 def _tool_output(view: "AgentStory", event: ev.ToolOutput) -> Blocks:
@@ -152,7 +174,7 @@ def _output(view: "AgentStory", event: ev.CodeExecutionOutputChunk) -> Blocks:
     return found
 
 
-def _settled(undrawn: UndrawnOutput, output: HeldOutput) -> Iterator[bl.Output]:
+def _settled(undrawn: "UndrawnOutput", output: HeldOutput) -> Iterator[bl.Output]:
     if isinstance(output, StreamText):
         yield from _as_output(undrawn.lines.add(output.text))
         return
@@ -195,27 +217,15 @@ def _decided(view: "AgentStory", event: ev.ApprovalDecided) -> Blocks:
     )
 
 
-def _question(_view: "AgentStory", event: ev.QuestionRequest) -> Blocks:
-    yield bl.Question(of=event, title=asked_title(event), parts=(bl.Part(text=asked_text(event)),), tone="question")
-
-
 def _question_answered(_view: "AgentStory", event: ev.QuestionAnswered) -> Blocks:
     line = question_and_answer(event)
     tone: bl.Tone = "quiet" if event.answered else "bad"
     yield bl.Answered(of=event, title=given_answer(event), tone=tone, line=line, sentence=f"The agent asked: {line}")
 
 
-def _usage(_view: "AgentStory", event: ev.UsageUpdated) -> Blocks:
-    yield bl.Spent(of=event, passing=True)
-
-
 def _progress(view: "AgentStory", event: ev.ModelProgress) -> Blocks:
     if view.pause_begins and event.pause:
         yield bl.Block(title=event.pause, passing=True)
-
-
-def _skill(_view: "AgentStory", event: ev.SkillLoaded) -> Blocks:
-    yield bl.Block(title="loads the skill", detail=one_line(event.name), tone="quiet")
 
 
 def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
@@ -258,13 +268,14 @@ def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:
 def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:
     title, said = f"{MESSAGES[event.kind]} {view.called(event.recipient_id)}", clean(event.content)
     line = f"{MESSAGES[event.kind]} {view.named(event.recipient_id)}: {said}"
+    is_told = event.kind == "status" and event.success is not None  # the end of its agent, which is told by itself
     yield bl.Block(
         title=title,
         parts=(bl.Part(text=said),),
         tone="warning",
-        line="" if not is_news(event) else one_line(line, 300) if view.parent_id else line,
+        line="" if is_told else one_line(line, 300) if view.parent_id else line,
         sentence=f"{title}: {visible(event.content)}",
-        is_detail=not is_news(event),
+        is_repeated=is_told,
     )
 
 
@@ -298,7 +309,7 @@ def _rest_of_output(view: "AgentStory") -> Blocks:
         yield from _rest_of_cell(undrawn, call_id)
 
 
-def _rest_of_cell(undrawn: UndrawnOutput, call_id: str | None = None) -> Iterator[bl.Output]:
+def _rest_of_cell(undrawn: "UndrawnOutput", call_id: str | None = None) -> Iterator[bl.Output]:
     rest = [block for output in undrawn.rest() for block in _settled(undrawn, output)]
     for block in [*rest, *_as_output(undrawn.lines.flush())]:
         block.tool_call_id = call_id
@@ -325,14 +336,16 @@ _MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
     ev.Response: _said,
     ev.ToolCallStarted: _tool_call,
     ev.ToolOutput: _tool_output,
-    ev.ToolProgress: _tool_progress,
+    ev.ToolProgress: lambda _, event: [bl.Growth(piece=call_progress_text(event), kind="call", call_id=event.call_id)],
     ev.CodeExecutionOutputChunk: _output,
     ev.CodeExecutionOutput: _cell_end,
     ev.ApprovalRequest: _request,
     ev.ApprovalDecided: _decided,
-    ev.QuestionRequest: _question,
+    ev.QuestionRequest: lambda _, event: [
+        bl.Question(of=event, title=asked_title(event), parts=(bl.Part(text=asked_text(event)),), tone="question")
+    ],
     ev.QuestionAnswered: _question_answered,
-    ev.UsageUpdated: _usage,
+    ev.UsageUpdated: lambda _, event: [bl.Spent(of=event)],
     ev.ModelProgress: _progress,
     ev.Compacted: _compacted,
     ev.KernelLost: _kernel_lost,
@@ -340,7 +353,180 @@ _MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
     ev.AgentMessage: _message,
     ev.PlanUpdated: _plan,
     ev.StrategyProgress: _strategy,
-    ev.SkillLoaded: _skill,
+    ev.SkillLoaded: lambda _, event: [bl.Block(title="loads the skill", detail=one_line(event.name), tone="quiet")],
     ev.Cancelled: _cancelled,
 }
 """By class of event, or its nearest ancestor here. Each is called with the event's agent, which has observed it."""
+
+
+class LineBuffer:
+    """Cuts a stream of pieces into whole lines; each sets the colours that continue from the one before it."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._colours = ""
+        self._moved: MovedLines | None = None
+        """Lines in which the cell has moved the cursor, such as several progress bars; `_rest` is what follows them."""
+
+    def add(self, piece: str) -> Iterator[str]:
+        """Accept a piece, and yield the lines that it ends."""
+        if self._moved is None and MOVES.search(self._rest + piece):
+            self._moved = MovedLines(self._colours)
+        if self._moved is not None:
+            text, self._rest = self._rest + piece, ""
+            yield from self._moved.write(text)
+            if not self._moved.is_open:
+                self._colours, self._moved = self._moved.colours, None
+            return
+        *lines, self._rest = (self._rest + piece).split("\n")
+        if "\r" in self._rest:  # drop what is overwritten; a return at the end may yet become the end of a line
+            shown = self._rest.rstrip("\r")
+            self._rest = shown.rpartition("\r")[2] + ("\r" if shown != self._rest else "")
+        while len(self._rest) > LINE_CHARS:
+            lines.append(self._rest[:LINE_CHARS])
+            self._rest = self._rest[LINE_CHARS:]
+        for line in lines:
+            yield self._coloured(line)
+
+    def rest(self) -> str:
+        """The lines that may still change, such as a progress bar that is moving."""
+        return clean(self._rest) if self._moved is None else clean("\n".join(self._moved.lines))
+
+    def flush(self) -> Iterator[str]:
+        """Yields the unfinished lines, if there are any; what comes next starts without colour."""
+        if self._moved is not None:
+            yield from self._moved.lines
+            self._moved = None
+        rest, self._rest = self._rest, ""
+        if rest:
+            yield self._coloured(rest)
+        self._colours = ""
+
+    def _coloured(self, line: str) -> str:
+        line = self._colours + colours_only(line)
+        in_force: list[str] = []
+        for match in _COLOUR.finditer(line):
+            if match[1].partition(";")[0] in ("", "0"):
+                in_force.clear()
+            if match[1] not in ("", "0"):
+                in_force.append(match[0])
+        self._colours = "".join(in_force[-MAX_COLOURS:])
+        return line
+
+
+def is_empty_widget(output: DisplayData) -> bool:
+    """Whether it is a place for the output of a bar of `rich`: what is shown there comes as outputs of the cell."""
+    return WIDGET in output.data and output.data.get("text/plain") == "Output()"
+
+
+class UndrawnOutput:
+    """The output of a running cell that is not drawn yet: an unfinished line, and what the cell may clear or replace.
+
+    A cell that has cleared its output, or has replaced a display, is likely to do so again. Where nothing that is drawn can
+    be taken back, only its last state is drawn, when the cell ends.
+    """
+
+    def __init__(self) -> None:
+        self.lines = LineBuffer()
+        self._held: list[HeldOutput] = []
+        self._held_chars = 0
+        self._clears = False
+
+    def settled(self, output: HeldOutput | ClearOutput) -> list[HeldOutput]:
+        """Takes an output of the cell, and returns those that can be drawn."""
+        if isinstance(output, ClearOutput):
+            self.lines, self._clears = LineBuffer(), True
+            self.rest()
+            return []
+        if isinstance(output, DisplayData) and is_empty_widget(output):
+            return []
+        replaced = output.display_id if isinstance(output, DisplayData) and output.update else None
+        if not self._clears and replaced is None:
+            return [output]
+        for index, held in enumerate(self._held):
+            if isinstance(held, DisplayData) and replaced is not None and held.display_id == replaced:
+                self._held[index] = output
+                return []
+        self._held.append(output)
+        self._held_chars += size_of(output)
+        return self.rest() if len(self._held) > MAX_HELD or self._held_chars > MAX_HELD_CHARS else []
+
+    def rest(self) -> list[HeldOutput]:
+        """What was held back; it is not held any more."""
+        held, self._held, self._held_chars = self._held, [], 0
+        return held
+
+    @property
+    def text(self) -> str:
+        """The end of all this as text, for a place that is drawn again and again."""
+        texts = [text_of(output) for output in self._held]
+        return clean("".join(texts)[-TAIL_CHARS:]) + self.lines.rest()
+
+
+class MovedLines(CursorText[_Row]):
+    """The last lines of a screen without an edge at its right.
+
+    A cell that has moved the cursor into a line above is likely to do so again: its lines are given away when there are more
+    than `OPEN_LINES`, or when it shows the cursor that it has hidden.
+    """
+
+    def __init__(self, colours: str) -> None:
+        """Args: colours: those in force at the beginning."""
+        super().__init__([("", " ")], LINE_CHARS - 1)
+        self.colours = colours
+        self.is_open = True
+        """False: the cursor is at the beginning of an empty line, and nothing tells that it will be moved."""
+        self._goes_up = False
+
+    @property
+    def lines(self) -> list[str]:
+        """Those that can still change, but for an empty last one."""
+        rows = self._lines if self._lines[-1] else self._lines[:-1]
+        return [_drawn(row) for row in rows]
+
+    def write(self, text: str) -> Iterator[str]:
+        """Writes as a program does, at the cursor. Yields the lines that do not change any more."""
+        self._write(text)
+        yield from self._settled()  # not before: the end of the text may tell that its lines will be changed
+        self.is_open = self._goes_up or bool(self._lines[-1] or self._unfinished)
+
+    def _settled(self) -> Iterator[str]:
+        count = len(self._lines) - (OPEN_LINES if self._goes_up else 1)
+        if count > 0:
+            yield from map(_drawn, self._lines[:count])
+            del self._lines[:count]
+            self._row = max(0, self._row - count)
+
+    def _line(self, text: str) -> _Row:
+        return [(self.colours, char) for char in text]
+
+    def _put(self, text: str) -> None:
+        while text:
+            room = LINE_CHARS - self._column
+            if room <= 0:
+                self._next_row()
+                continue
+            super()._put(text[:room])
+            text = text[room:]
+
+    def _obey(self, key: str) -> None:
+        if key in (_HIDDEN, _SHOWN):
+            self._goes_up = key == _HIDDEN
+        elif (colour := _COLOUR.fullmatch(key)) is not None:
+            ends = colour[1].partition(";")[0] in ("", "0")
+            added = "" if colour[1] in ("", "0") else key
+            self.colours = added if ends or len(self.colours) > MAX_COLOUR_CHARS else self.colours + added
+        else:
+            self._goes_up = self._goes_up or _UPWARDS.fullmatch(key) is not None
+            super()._obey(key)
+
+
+def _drawn(row: _Row) -> str:
+    """A line that sets its own colours, and takes them back at its end."""
+    parts, last = [], ""
+    for colours, char in row:
+        if colours != last:
+            parts.append(f"\x1b[0m{colours}" if last else colours)
+            last = colours
+        parts.append(char)
+    return colours_only("".join(parts) + ("\x1b[0m" if last else "")).rstrip()

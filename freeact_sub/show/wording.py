@@ -158,11 +158,6 @@ def question_and_answer(event: ev.QuestionAnswered) -> str:
     return f"{one_line(asked_text(event), 200)} → {answer}"
 
 
-def is_news(event: ev.AgentMessage) -> bool:
-    """Whether a message says more than that its agent has ended, which is told by itself."""
-    return event.kind != "status" or event.success is None
-
-
 def ending_notes(event: ev.AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""

@@ -198,7 +198,7 @@ def is_told(block: bl.Block, *, is_root: bool) -> bool:
             return False
         case bl.Decided() if block.of.allowed and block.of.code is None and block.of.model is None:
             return False
-    return not block.is_detail and (is_root or bool(block.line) or block.reaches_parents or isinstance(block, bl.Said))
+    return not block.is_repeated and (is_root or bool(block.line) or block.reaches_parents or isinstance(block, bl.Said))
 
 
 def _cut(block: bl.Block, most: int, note: str = "") -> bl.Block:

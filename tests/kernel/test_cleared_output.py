@@ -14,7 +14,7 @@ from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.export import export_events, export_session
 from freeact_sub.notebook.render import body_text
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.undrawn import MAX_HELD
+from freeact_sub.show.teller import MAX_HELD
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story

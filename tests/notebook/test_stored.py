@@ -36,7 +36,11 @@ def test_there_is_a_page_for_each_prompt_and_a_resumed_child_has_one_block():
     assert [prompt for prompt, _ in pages] == ["one", "two"]
     assert [[*page.stories.by_id] for _, page in pages] == [["agent-root", "agent-child"], ["agent-root"]]
     block = pages[0][1].stories.by_id["agent-child"]
-    assert [step.text for step in steps_of(block)[:3]] == ["reviewed", "resumed: and now?", "right"]
+    assert [getattr(step, "content", step.text) for step in steps_of(block)[:3]] == [
+        "reviewed",
+        "resumed: and now?",
+        "right",
+    ]
     assert block.finished.output == "right"
     cut_off = pages[1][1].stories.by_id["agent-root"]
     cut_off.cut_off()

@@ -46,6 +46,8 @@ from freeact_sub.terminal.drawing.parts import (
 from freeact_sub.text import clean, files_text, one_line
 
 Drawn = Iterator[RenderableType]
+SLOW_SECONDS: Final = 2.0
+"""The end of a cell shows its seconds if there are more."""
 
 
 class Story:
@@ -226,7 +228,7 @@ class Story:
             case _ if block.line:
                 yield from self._release(view, call_id) if isinstance(block, bl.Answered) else ()
                 yield from self._note(block.line, STYLES[block.tone])
-            case _ if not (self._folds and block.is_detail):
+            case _ if not (block.is_repeated or (self._folds and block.is_detail)):
                 yield from self._note(block.head, "dim")
                 yield from self._below(*(draw_part(part) for part in block.parts))
 
@@ -264,12 +266,21 @@ class Story:
             yield from self._below(*(styled(line, tone) for line in lines))
 
     def _cell_end(self, view: AgentStory, block: bl.CellEnd) -> Drawn:
+        """The end of its output, and the facts about a cell besides."""
         event = block.of
         yield from self._release(view, event.tool_call_id)
         output = self._outputs.get((view.agent_id, event.tool_call_id))
         is_folded = output is not None and output.left_out > 0
         yield from self._output_end(view, event.tool_call_id, event.output_file)
-        yield from self._below(*cell_end_lines(block, with_file=not is_folded))
+        if event.left_out_chars:
+            yield from self._note(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
+        if event.output_file and not is_folded:
+            yield from self._below(Text("full output: ", "dim") + link(event.output_file))
+        yield from self._below(*(Text("picture: ", "dim") + link(picture) for picture in event.picture_files))
+        if event.status != "ok":
+            yield from self._note(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red")
+        elif event.seconds >= SLOW_SECONDS:
+            yield from self._note(f"{event.seconds:.1f} s", "dim")
 
     def _output(self, view: AgentStory, block: bl.Output) -> Drawn:
         """Draw the first lines of a cell's output; for an error the last ones, which name it."""
@@ -339,21 +350,21 @@ class Story:
     def _beside(self, view: AgentStory, block: bl.Block) -> Drawn:
         """Draw a line about an agent that is not told, or about its end."""
         if isinstance(block, bl.End):
-            yield from self._line_of(child_end_line(Text(self._views.name(view), f"bold {colour(view)}"), block, view))
-            for doubt in block.of.doubts:
-                yield from self._line(view, clean(doubt), "yellow")
+            event, done = block.of, block.of.status == "completed"
+            first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
+            words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
+            mark = ("✓ ", "green") if done else ("✗ ", "bold red")
+            yield from self._line(view, words.removesuffix(": "), (f"  ({spent(event)})", "dim"), mark=mark)
+            for doubt in event.doubts:
+                yield from self._line(view, (clean(doubt), "yellow"))
         elif block.line and not self._is_told(view):
-            yield from self._line(view, block.line, STYLES[block.tone])
+            yield from self._line(view, (block.line, STYLES[block.tone]))
 
-    def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
-        name = (self._views.name(view), f"bold {colour(view)}")
-        yield from self._line_of(Text.assemble(" " * indent_of(view), name, "  ", (words, style)))
-
-    def _line_of(self, line: Text) -> Drawn:
-        line.overflow = "fold"
+    def _line(self, view: AgentStory, *words: str | tuple[str, str], mark: str | tuple[str, str] = "") -> Drawn:
         self._speaker = ""
         self.forget_last()
-        yield line
+        name = (self._views.name(view), f"bold {colour(view)}")
+        yield Text.assemble(" " * indent_of(view), mark, name, "  ", *words, overflow="fold")
 
     # The parts of all this
 
@@ -399,32 +410,3 @@ class Story:
     def _note(self, text: str, style: str, *, indent: int = INDENT) -> Drawn:
         self.forget_last()
         yield Indented(body=Text(text, style, overflow="fold"), columns=indent)
-
-
-SLOW_SECONDS: Final = 2.0
-"""The end of a cell shows its seconds if there are more."""
-
-
-def cell_end_lines(block: bl.CellEnd, *, with_file: bool) -> Iterator[Text]:
-    """Return the facts about a cell besides its output. Args: with_file: name the file with the whole output."""
-    event = block.of
-    if event.left_out_chars:
-        yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
-    if event.output_file and with_file:
-        yield Text("full output: ", "dim") + link(event.output_file)
-    for picture in event.picture_files:
-        yield Text("picture: ", "dim") + link(picture)
-    if event.status != "ok":
-        yield Text(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red")
-    elif event.seconds >= SLOW_SECONDS:
-        yield Text(f"{event.seconds:.1f} s", "dim")
-
-
-def child_end_line(name: Text, block: bl.End, view: AgentStory) -> Text:
-    """Return the line for a child's end. Args: name: its name in its colour."""
-    event = block.of
-    done = event.status == "completed"
-    mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
-    first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
-    words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
-    return Text.assemble(" " * indent_of(view), mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tables import each
 
-from freeact_sub.show.undrawn import LINE_CHARS, MAX_COLOURS, LineBuffer
+from freeact_sub.show.teller import LINE_CHARS, MAX_COLOURS, LineBuffer
 from freeact_sub.terminal.drawing.parts import coloured
 from freeact_sub.text import clean, colours_only, one_line, visible
 

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from support.tables import each
 
 from freeact_sub.cells import DisplayData
-from freeact_sub.show.undrawn import LINE_CHARS, OPEN_LINES, LineBuffer, UndrawnOutput
+from freeact_sub.show.teller import LINE_CHARS, OPEN_LINES, LineBuffer, UndrawnOutput
 from freeact_sub.text import clean
 
 UP = "\x1b[A"
