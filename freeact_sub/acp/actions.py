@@ -179,7 +179,7 @@ def titled(event: AgentEvent, title: str) -> str:
     return one_line(f"{who}{title}", TITLE_CHARS) or "a call"
 
 
-def started(event: AgentEvent, call: blocks.Call) -> dict[str, Any]:
+def started(event: AgentEvent, call: blocks.CallStep) -> dict[str, Any]:
     """What a tool call shows when it begins. Args: event: its event."""
     words = tool_words(call.tool_name)
     shown: dict[str, Any] = {"kind": _KINDS_OF_TOOLS.get(call.tool_name, "other"), "rawInput": json_value(call.args)}

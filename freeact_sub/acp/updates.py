@@ -78,7 +78,7 @@ class Updates:
         self._shown: dict[_Key, _Shown] = {}
         """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
         self._views = Stories()
-        self._held: dict[_Key, tuple[ev.AgentEvent, bl.Call]] = {}
+        self._held: dict[_Key, tuple[ev.AgentEvent, bl.CallStep]] = {}
         """Calls that may start a child, which is shown in their place."""
 
     def of(self, event: ev.AgentEvent) -> Iterator[Update]:
@@ -90,10 +90,10 @@ class Updates:
             if isinstance(block, bl.End):
                 yield from self._cut_off(event.agent_id)
 
-    def _of_calls(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+    def _of_calls(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
         key = event.agent_id, event.tool_call_id or ""
         match block:
-            case bl.Call():
+            case bl.CallStep():
                 yield from self._call(event, block)
             case bl.Output(output=StreamText(text=text)):
                 yield from self._grows(key, text)
@@ -101,15 +101,15 @@ class Updates:
                 yield _changed(shown, content=[*shown.head, tool_text(block.piece)])
             case bl.CellEnd():
                 yield from self._cell_ends(event, block.of)
-            case bl.Result():
+            case bl.CallEnd():
                 yield from self._call_ends(event, block.of)
 
-    def _of_questions(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+    def _of_questions(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
         """Each question is a tool call of its own."""
         match block:
             case bl.Approval() if not block.request.headless:
                 yield from self._asked(event, block.request.request_id, **actions.asked(block.request.call))
-            case bl.Question() if not block.of.headless:
+            case bl.QuestionAsked() if not block.of.headless:
                 text = asked_text(block.of)
                 call = {"kind": "other", "content": [tool_text(text)], "rawInput": {"question": block.of.prompt}}
                 yield from self._asked(event, block.of.request_id, title=f"Question: {text}", **call)
@@ -141,7 +141,7 @@ class Updates:
         content = [*shown.head, *([tool_text(said)] if said else [])]
         return _changed(shown, status="completed" if answered else "failed", content=content)
 
-    def _of_root(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+    def _of_root(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
         match block:
             case bl.Prompt() if self._stored:
                 self._message = self._names.new("message")
@@ -161,7 +161,7 @@ class Updates:
             case _:
                 yield from self._note(event, block)
 
-    def _of_child(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+    def _of_child(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
         match block:
             case bl.Prompt(of=started):
                 self._held.pop((str(event.parent_id), event.tool_call_id or ""), None)
@@ -187,13 +187,13 @@ class Updates:
             case _:
                 yield from self._note(event, block)
 
-    def _note(self, event: ev.AgentEvent, block: bl.Block) -> Iterator[Update]:
+    def _note(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
         """What has no place of its own in the protocol, in words."""
-        if type(block) is bl.Block and not (block.passing or block.is_repeated):
+        if type(block) is bl.StoryBlock and not (block.passing or block.is_repeated):
             said = block.line or block.head
             yield note(actions.titled(event, said) if event.depth else said)
 
-    def _call(self, event: ev.AgentEvent, call: bl.Call) -> Iterator[Update]:
+    def _call(self, event: ev.AgentEvent, call: bl.CallStep) -> Iterator[Update]:
         if call.tool_name == STARTS_CHILD:
             self._held[_key(event, call.call_id)] = event, call
         elif call.title:

@@ -61,11 +61,11 @@ def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
     )
 
 
-def told_of(agent: AgentStory) -> Iterator[bl.Block]:
+def told_of(agent: AgentStory) -> Iterator[bl.StoryBlock]:
     """What an agent did, with the approvals of a call before it, and without questions, as their answers have them."""
     for item in agent.items:
-        yield from item.approvals if isinstance(item, bl.Call) else ()
-        if not isinstance(item, bl.Question):
+        yield from item.approvals if isinstance(item, bl.CallStep) else ()
+        if not isinstance(item, bl.QuestionAsked):
             yield item
 
 
@@ -198,14 +198,14 @@ def _items(agent: AgentStory) -> Iterator[str]:
         answer = item.content if isinstance(item, bl.Said) and not item.is_thought else answer
 
 
-def _item(item: bl.Block, answer: str, level: int) -> Iterator[str]:
+def _item(item: bl.StoryBlock, answer: str, level: int) -> Iterator[str]:
     match item:
         case bl.Prompt():
             yield "Prompt:"
             yield block(item.of.prompt)
         case bl.Said(is_thought=False):
             yield below(item.content, level)
-        case bl.Call():
+        case bl.CallStep():
             yield from _call(item)
         case bl.Plan():
             yield plan_list(item)
@@ -232,7 +232,7 @@ def in_markdown(text: str) -> str:
     return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)
 
 
-def _call(item: bl.Call) -> Iterator[str]:
+def _call(item: bl.CallStep) -> Iterator[str]:
     if item.code is None:
         yield f"Call of {item.named} ({item.outcome or 'did not end'}):"
         yield block("\n".join(filter(None, [arguments_text(item.args), item.result])))
@@ -244,7 +244,7 @@ def _call(item: bl.Call) -> Iterator[str]:
     for output in item.outputs:  # the questions of the cell's code stand between its outputs
         if isinstance(output, bl.Shown):
             text += _output(output)
-        elif not isinstance(output, bl.Question):
+        elif not isinstance(output, bl.QuestionAsked):
             yield from [block(text, "text")] if text else []
             yield output.written
             text = ""

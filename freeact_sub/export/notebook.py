@@ -73,14 +73,14 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
     left = [child for child in report.agents if child.parent_id == agent.agent_id]
     count = 0
     for item in told_of(agent):
-        if isinstance(item, bl.Call) and item.code is not None:
+        if isinstance(item, bl.CallStep) and item.code is not None:
             count += 1
             if item.label:
                 yield _text(f"*{in_markdown(item.named)}*")
             yield _cell(report, agent, item, count)
         elif text := _said(item, 2 + agent.depth):
             yield _text(text)
-        if isinstance(item, bl.Call):
+        if isinstance(item, bl.CallStep):
             for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
                 left.remove(child)
                 yield from _section(report, child)
@@ -89,7 +89,7 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
         yield from _section(report, child)
 
 
-def _cell(report: Report, agent: AgentStory, item: bl.Call, count: int) -> dict[str, Any]:
+def _cell(report: Report, agent: AgentStory, item: bl.CallStep, count: int) -> dict[str, Any]:
     code = item.code or ""
     needs_program = item.reaches_out or bool(report.started_by(agent, item.tool_call_id))
     did_well = (item.status or item.outcome) in ("ok", "success")
@@ -108,13 +108,13 @@ def _awaits(code: str) -> bool:
     return False
 
 
-def _said(item: bl.Block, level: int) -> str:
+def _said(item: bl.StoryBlock, level: int) -> str:
     match item:
         case bl.Prompt():
             return f"**Prompt**\n\n{block(item.of.prompt)}"
         case bl.Said(is_thought=False):
             return below(item.content, level)
-        case bl.Call():
+        case bl.CallStep():
             return f"Call of {in_markdown(item.named)} ({item.outcome or 'did not end'})\n\n{block(item.result)}"
         case bl.Plan():
             return plan_list(item)
@@ -125,7 +125,7 @@ def _said(item: bl.Block, level: int) -> str:
 
 def _output(output: bl.CallItem, count: int) -> dict[str, Any] | None:
     match output:
-        case bl.Question():
+        case bl.QuestionAsked():
             return None  # its answer follows
         case bl.GrowingText():
             return {"output_type": "stream", "name": "stderr" if output.kind == "stderr" else "stdout", "text": str(output)}

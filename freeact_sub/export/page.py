@@ -131,8 +131,8 @@ def _agent(report: Report, agent: AgentStory) -> Iterable[str]:
     yield "</section>"
 
 
-def _children(report: Report, agent: AgentStory, item: bl.Block) -> str:
-    if not isinstance(item, bl.Call):
+def _children(report: Report, agent: AgentStory, item: bl.StoryBlock) -> str:
+    if not isinstance(item, bl.CallStep):
         return ""
     links = [
         f'<a href="#{_anchor(child)}">{escaped(child.long_name)}</a>'
@@ -141,7 +141,7 @@ def _children(report: Report, agent: AgentStory, item: bl.Block) -> str:
     return f'<p class="quiet">started {", ".join(links)}</p>' if links else ""
 
 
-def _item(item: bl.Block, answer: str = "") -> str:
+def _item(item: bl.StoryBlock, answer: str = "") -> str:
     """One block. Args: answer: the agent's last text, which its end need not repeat."""
     match item:
         case bl.Prompt():
@@ -149,11 +149,11 @@ def _item(item: bl.Block, answer: str = "") -> str:
         case bl.Said():
             said = markdown_html(item.content)
             return f"<details><summary>Thoughts</summary>{said}</details>" if item.is_thought else said
-        case bl.Call():
+        case bl.CallStep():
             return _use(item) if item.code is None else _cell(item)
         case bl.Approval():
             return _approval(item)
-        case bl.Search():
+        case bl.StrategySteps():
             return _strategy(item)
         case bl.Plan():
             return _plan(item)
@@ -180,7 +180,7 @@ def _end(block: bl.End, answer: str) -> str:
     return "".join(pieces)
 
 
-def _cell(item: bl.Call) -> str:
+def _cell(item: bl.CallStep) -> str:
     status = item.status or item.outcome
     words = f"{status.replace('_', ' ')}, {item.seconds:.1f} s" if status else "did not end"
     pieces = [code_html(item.code or ""), *map(_output, item.outputs)]
@@ -191,8 +191,8 @@ def _cell(item: bl.Call) -> str:
 
 
 def _output(output: bl.CallItem) -> str:
-    if isinstance(output, bl.Block):
-        return "" if isinstance(output, bl.Question) else _item(output)
+    if isinstance(output, bl.StoryBlock):
+        return "" if isinstance(output, bl.QuestionAsked) else _item(output)
     if isinstance(output, bl.GrowingText):
         return text_html(str(output), "text" if output.kind == "text" else "error")
     if isinstance(output, CellError):
@@ -200,7 +200,7 @@ def _output(output: bl.CallItem) -> str:
     return bundle_html(output.data)
 
 
-def _use(item: bl.Call) -> str:
+def _use(item: bl.CallStep) -> str:
     outcome = f' <span class="bad">{escaped(item.outcome or "did not end")}</span>' if item.outcome != "success" else ""
     args = text_html(arguments_text(item.args)) if item.args else ""
     result = text_html(item.result) if item.result else ""
@@ -230,13 +230,13 @@ def _plan(item: bl.Plan) -> str:
     return f'<h3>Plan <span class=quiet>{escaped(plan_title(item.plan))}</span></h3><ul class="plan">{steps}</ul>'
 
 
-def _strategy(item: bl.Search) -> str:
+def _strategy(item: bl.StrategySteps) -> str:
     end = "" if item.done else ", did not end"
     head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{counted(item.steps, 'step')}{end}</span></h3>"
     return f'{head}<div class="scroll">{tree_svg(_tree(item), inline=True)}</div>' if item.nodes else head
 
 
-def _tree(item: bl.Search) -> DrawnNode:
+def _tree(item: bl.StrategySteps) -> DrawnNode:
     """The tree of a search. A node whose parent has no report, as of a session that was cut off, is below the root."""
     drawn = {
         name: DrawnNode(

@@ -112,45 +112,45 @@ BUTTON_STYLE: Final = (
 )
 
 
-def steps_of(story: AgentStory) -> list[bl.Block]:
+def steps_of(story: AgentStory) -> list[bl.StoryBlock]:
     """What a block of the page shows, in order."""
     first = next((item for item in story.items if isinstance(item, bl.Prompt)), None)
-    steps: list[bl.Block] = []
+    steps: list[bl.StoryBlock] = []
     for index, item in enumerate(story.items):
         if index == LIMITS.first and story.kept.left_out:
-            steps.append(bl.Block(title=f"… {counted(story.kept.left_out, 'step')} left out …", passing=True))
+            steps.append(bl.StoryBlock(title=f"… {counted(story.kept.left_out, 'step')} left out …", passing=True))
         if item is not first:
             steps += _steps_of(story, item)
     return [*_folded(steps)]
 
 
-def _folded(steps: Iterable[bl.Block]) -> Iterator[bl.Block]:
+def _folded(steps: Iterable[bl.StoryBlock]) -> Iterator[bl.StoryBlock]:
     """Tell many answered questions to a model, such as those of a map, in one line."""
     for is_answer, group in groupby(steps, _is_answered_question):
         found = [*group]
         yield from (
-            [bl.Block(title=f"{len(found):,} questions to a model, answered")]
+            [bl.StoryBlock(title=f"{len(found):,} questions to a model, answered")]
             if is_answer and len(found) > MOST_ASKS
             else found
         )
 
 
-def _is_answered_question(step: bl.Block) -> bool:
-    return isinstance(step, bl.Call) and step.tool_name == "ask" and step.outcome == "success" and not step.approvals
+def _is_answered_question(step: bl.StoryBlock) -> bool:
+    return isinstance(step, bl.CallStep) and step.tool_name == "ask" and step.outcome == "success" and not step.approvals
 
 
-def _steps_of(story: AgentStory, item: bl.Block) -> Iterator[bl.Block]:
+def _steps_of(story: AgentStory, item: bl.StoryBlock) -> Iterator[bl.StoryBlock]:
     match item:
         case bl.Said():  # thoughts of a child are for readers of the stream
             yield from [] if item.is_thought and story.depth else [item]
         case bl.Prompt():
-            yield bl.Block(title=f"resumed: {item.of.prompt}")
+            yield bl.StoryBlock(title=f"resumed: {item.of.prompt}")
         case bl.End(of=end):
-            yield from [bl.Block(title=end.error, tone="bad")] if end.error else []
-            yield from (bl.Block(title=text) for text in (*end.doubts, *end.warnings))
+            yield from [bl.StoryBlock(title=end.error, tone="bad")] if end.error else []
+            yield from (bl.StoryBlock(title=text) for text in (*end.doubts, *end.warnings))
             is_said = any(isinstance(other, bl.Said) and other.content == end.output for other in story.items)
             yield from [bl.Said(content=end.output)] if end.output.strip() and not is_said else []
-        case bl.Search():
+        case bl.StrategySteps():
             pass  # the foot shows it
         case _:
             yield item
@@ -176,13 +176,13 @@ def status_line(story: AgentStory, now: float) -> str:
     return " · ".join([*parts, f"{story.seconds(now):.0f} s"])
 
 
-def notes_of(call: bl.Call) -> list[str]:
+def notes_of(call: bl.CallStep) -> list[str]:
     """The steps below the outputs of a call."""
     ended = call.status.replace("_", " ")
     return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
 
 
-def result_of(call: bl.Call) -> str:
+def result_of(call: bl.CallStep) -> str:
     """Return the result, unless the cell's output or the decision on an approval already shows it."""
     cell_ran = call.code is not None and call.status
     was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
@@ -198,7 +198,7 @@ def body_html(story: AgentStory) -> str:
         answer = _step_html(steps.pop(last)) if last is not None else ""
     inner = "".join(map(_step_html, steps))
     if story.depth and story.finished and inner:
-        words = (bl.Block, bl.Question, bl.Answered)
+        words = (bl.StoryBlock, bl.QuestionAsked, bl.Answered)
         notes = "".join(_step_html(step) for step in steps if type(step) in words and not step.passing)
         inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
     head = f'<span class="fsub-id">{escaped(short_id(story.agent_id))}</span>{escaped(_label(story))}'
@@ -311,12 +311,12 @@ def _fold(summary: str, inner: str) -> str:
     return f"<details><summary>{escaped(summary)}</summary>{inner}</details>"
 
 
-def _is_answer(step: bl.Block) -> bool:
+def _is_answer(step: bl.StoryBlock) -> bool:
     return isinstance(step, bl.Said) and not step.is_thought
 
 
-def _counted(steps: Sequence[bl.Block]) -> str:
-    calls = [step for step in steps if isinstance(step, bl.Call)]
+def _counted(steps: Sequence[bl.StoryBlock]) -> str:
+    calls = [step for step in steps if isinstance(step, bl.CallStep)]
     pictures = sum(_is_display_of_picture(output) for call in calls for output in call.shown)
     parts = [counted(len(calls), "call")]
     if pictures:
@@ -328,9 +328,9 @@ def _is_display_of_picture(output: object) -> bool:
     return isinstance(output, DisplayData | ExecuteResult) and is_picture(output.data)
 
 
-def _step_html(step: bl.Block) -> str:
+def _step_html(step: bl.StoryBlock) -> str:
     match step:
-        case bl.Call():
+        case bl.CallStep():
             return _call_html(step)
         case bl.Said():
             text = shortened(step.content, bl.ANSWER_CHARS)
@@ -349,7 +349,7 @@ def _plan(block: bl.Plan) -> str:
     return "\n".join([f"Plan: {plan_title(block.plan)}", *plan_lines(block.plan)])
 
 
-def _call_html(call: bl.Call) -> str:
+def _call_html(call: bl.CallStep) -> str:
     head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
     head += map(_decision_html, call.approvals)
     title = f'<div class="fsub-title">{escaped(call.named)}</div>' if call.label else ""
@@ -370,13 +370,13 @@ def _call_html(call: bl.Call) -> str:
     return "".join(parts)
 
 
-def _is_asked(call: bl.Call) -> bool:
+def _is_asked(call: bl.CallStep) -> bool:
     """Whether the question whether to run its code is open: it shows the code."""
     asked = (approval.request.call for approval in call.approvals if approval.decision is None)
     return any(isinstance(action, CodeAction) and action.code == call.code for action in asked)
 
 
-def _title(call: bl.Call) -> str:
+def _title(call: bl.CallStep) -> str:
     if call.tool_name == "task":
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
     args = ", ".join(f"{name}={value!r}" for name, value in call.args.items() if name != "label" or not call.label)
@@ -404,7 +404,7 @@ def _output_html(output: bl.CallItem) -> str:
             return text_html(str(output), output.kind)
         case CellError():
             return text_html(error_text(output), "error")
-        case bl.Block():
+        case bl.StoryBlock():
             return _step_html(output)
         case _:
             return bundle_html(output.data)
@@ -419,9 +419,9 @@ def _live_html(output: bl.CallItem) -> str:
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
 
 
-def _step_lines(step: bl.Block) -> list[str]:
+def _step_lines(step: bl.StoryBlock) -> list[str]:
     match step:
-        case bl.Call():
+        case bl.CallStep():
             return _call_lines(step)
         case bl.Said():
             return [] if step.is_thought else clean(shortened(step.content, bl.ANSWER_CHARS)).splitlines()
@@ -433,7 +433,7 @@ def _step_lines(step: bl.Block) -> list[str]:
             return [visible(step.text)]
 
 
-def _call_lines(call: bl.Call) -> list[str]:
+def _call_lines(call: bl.CallStep) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
     lines[:0] = [call.named] if code is not None and call.label else []
@@ -449,7 +449,7 @@ def _output_lines(output: bl.CallItem) -> list[str]:
             return clean(str(output)).splitlines()
         case CellError():
             return clean(error_text(output)).splitlines()
-        case bl.Block():
+        case bl.StoryBlock():
             return _step_lines(output)
         case _:
             return bundle_text(output.data).splitlines()

@@ -24,7 +24,7 @@ class StoryItems:
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
         """Args: limits: how much is kept. None: nothing."""
-        self.items: list[bl.Block] = []
+        self.items: list[bl.StoryBlock] = []
         self.left_out = 0
         """Number of items that were dropped; they stood after the first `limits.first`."""
         self.version = 0
@@ -32,18 +32,18 @@ class StoryItems:
         self.limits = limits or StoryLimits()
         self.keeps = limits is not None
         """Whether to hand it events."""
-        self._calls: dict[str | None, list[bl.Call]] = defaultdict(list)
+        self._calls: dict[str | None, list[bl.CallStep]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
-        self._searches: dict[str, bl.Search] = {}
+        self._searches: dict[str, bl.StrategySteps] = {}
         self._plans: dict[str, bl.Plan] = {}
         """The plans of the present run, by `plan_id`."""
 
     @property
-    def calls_made(self) -> Iterator[bl.Call]:
+    def calls_made(self) -> Iterator[bl.CallStep]:
         """The calls among the items."""
-        return (item for item in self.items if isinstance(item, bl.Call))
+        return (item for item in self.items if isinstance(item, bl.CallStep))
 
-    def take(self, told: Sequence[bl.Block], tool_call_id: str | None, streaming: GrowingText | None) -> None:
+    def take(self, told: Sequence[bl.StoryBlock], tool_call_id: str | None, streaming: GrowingText | None) -> None:
         """Handles the blocks of an event. Args: tool_call_id: the event's. streaming: the text that streams."""
         changes = False
         for block in told:
@@ -60,7 +60,7 @@ class StoryItems:
 
     def remark(self, text: str) -> None:
         """Adds an item of the front end's own."""
-        self.items.append(bl.Block(title=text))
+        self.items.append(bl.StoryBlock(title=text))
         self.version += 1
 
     def end_calls(self) -> None:
@@ -68,30 +68,30 @@ class StoryItems:
         for call in self.calls_made:
             call.end(self.limits)
 
-    def _tell(self, block: bl.Block, tool_call_id: str | None) -> bool:
+    def _tell(self, block: bl.StoryBlock, tool_call_id: str | None) -> bool:
         """Handles a block. Returns whether what is settled changes."""
         match block:
             case bl.Output(output=output) if output is not None:
                 return self._add_output(output, tool_call_id)
             case bl.Approval():
                 self._ask(block, tool_call_id)
-            case bl.Question() | bl.Answered():
+            case bl.QuestionAsked() | bl.Answered():
                 self._add_inside(block, tool_call_id)
-            case bl.Call():
+            case bl.CallStep():
                 self._add_call(block)
             case bl.CellEnd():
                 self._end_cell(block.of)
-            case bl.Result():
+            case bl.CallEnd():
                 self._settle_call(block.of)
             case bl.Plan():
                 self._add_plan(block, tool_call_id)
-            case bl.Search() if (known := self._searches.setdefault(block.strategy_id, block)) is not block:
+            case bl.StrategySteps() if (known := self._searches.setdefault(block.strategy_id, block)) is not block:
                 known.update(block)
             case _ if not isinstance(block, bl.Decided):  # which its approval has
                 self.items.append(block)
         return True
 
-    def _add_call(self, call: bl.Call) -> bl.Call:
+    def _add_call(self, call: bl.CallStep) -> bl.CallStep:
         cell = self._running_cell(call.tool_call_id)
         if cell is not None:
             cell.reaches_out = True
@@ -99,16 +99,16 @@ class StoryItems:
         self.items.append(call)
         return call
 
-    def _running_cell(self, tool_call_id: str | None) -> bl.Call | None:
+    def _running_cell(self, tool_call_id: str | None) -> bl.CallStep | None:
         calls = () if tool_call_id is None else self._calls[tool_call_id]
         return next((call for call in calls if call.code is not None and call.running), None)
 
-    def _cell(self, tool_call_id: str | None) -> bl.Call:
+    def _cell(self, tool_call_id: str | None) -> bl.CallStep:
         """The cell that an event is from."""
         calls = self._calls[tool_call_id]
         cells = [call for call in calls if call.code is not None] or calls[:1]
         running = self._running_cell(tool_call_id) or (cells[-1] if cells else None)
-        return running or self._add_call(bl.Call(tool_call_id=tool_call_id))
+        return running or self._add_call(bl.CallStep(tool_call_id=tool_call_id))
 
     def _add_output(self, output: bl.CellOutput, tool_call_id: str | None) -> bool:
         """Adds output of a running cell, or replaces what an earlier cell displayed."""
@@ -141,7 +141,7 @@ class StoryItems:
             return  # its plan says it
         calls = [call for call in self._calls[event.tool_call_id] if call.call_id == event.call_id and not call.outcome]
         found = next((call for call in calls if call.tool_name == event.tool_name), None) or next(iter(calls), None)
-        call = found or self._add_call(bl.Call(tool_call_id=event.tool_call_id, call_id=event.call_id))
+        call = found or self._add_call(bl.CallStep(tool_call_id=event.tool_call_id, call_id=event.call_id))
         call.tool_name = call.tool_name or event.tool_name
         call.result, call.outcome = event.content, event.outcome
         call.end(self.limits)
@@ -156,7 +156,7 @@ class StoryItems:
         else:
             self._add_inside(approval, tool_call_id)
 
-    def _add_inside(self, block: bl.Block, tool_call_id: str | None) -> None:
+    def _add_inside(self, block: bl.StoryBlock, tool_call_id: str | None) -> None:
         """Adds a question between the outputs of the cell that is running, else as an item."""
         cell = self._running_cell(tool_call_id)
         if cell is not None:
@@ -181,11 +181,11 @@ class StoryItems:
         if surplus <= 0:
             return
         for item in self.items[self.limits.first : self.limits.first + surplus]:
-            if isinstance(item, bl.Call):
+            if isinstance(item, bl.CallStep):
                 self._calls[item.tool_call_id].remove(item)
             elif isinstance(item, bl.Plan):
                 self._plans = {name: known for name, known in self._plans.items() if known is not item}
-            elif isinstance(item, bl.Search):
+            elif isinstance(item, bl.StrategySteps):
                 self._searches = {name: known for name, known in self._searches.items() if known is not item}
         del self.items[self.limits.first : self.limits.first + surplus]
         self.left_out += surplus
@@ -272,12 +272,12 @@ class AgentStory(Activity):
         return "\n".join(filter(None, (output.text for output in self.outputs.values())))
 
     @property
-    def items(self) -> list[bl.Block]:
+    def items(self) -> list[bl.StoryBlock]:
         """What is kept of what it has done, in order."""
         return self.kept.items
 
     @property
-    def calls_made(self) -> Iterator[bl.Call]:
+    def calls_made(self) -> Iterator[bl.CallStep]:
         """The calls among the items."""
         return self.kept.calls_made
 

@@ -1,4 +1,4 @@
-"""`Block`: what people see of an agent, whichever front end draws it.
+"""`StoryBlock`: what people see of an agent, whichever front end draws it.
 
 `teller.py` makes the blocks of each event. All have words: a title that follows the agent's name, and parts below it. Those
 with more to draw have a class of their own; a front end that does not know the class draws the words. All text in titles and
@@ -49,7 +49,7 @@ class Part:
 
 
 @dataclass(kw_only=True, eq=False)
-class Block:
+class StoryBlock:
     """Something that an agent does or that happens to it."""
 
     reaches_parents: ClassVar[bool] = False
@@ -90,7 +90,7 @@ class Block:
 
 
 @dataclass(kw_only=True, eq=False)
-class Growth(Block):
+class Growth(StoryBlock):
     """A piece of a text of the model, or how far a call is."""
 
     passing: bool = True
@@ -101,7 +101,7 @@ class Growth(Block):
 
 
 @dataclass(kw_only=True, eq=False)
-class Said(Block):
+class Said(StoryBlock):
     """A whole text of the model."""
 
     content: str
@@ -110,7 +110,7 @@ class Said(Block):
 
 
 @dataclass(kw_only=True, eq=False)
-class Output(Block):
+class Output(StoryBlock):
     """An output of a running cell: lines and displays that do not change any more, or an error."""
 
     output: CellOutput | None = None
@@ -119,7 +119,7 @@ class Output(Block):
 
 
 @dataclass(kw_only=True, eq=False)
-class OfEvent(Block, Generic[E]):
+class OfEvent(StoryBlock, Generic[E]):
     """A block that front ends draw with the facts of its event."""
 
     of: E
@@ -143,7 +143,7 @@ class CellEnd(OfEvent[ev.CodeExecutionOutput]):
 
 
 @dataclass(kw_only=True, eq=False)
-class Result(OfEvent[ev.ToolOutput]):
+class CallEnd(OfEvent[ev.ToolOutput]):
     """The return of a call."""
 
     content: str = ""
@@ -160,7 +160,7 @@ class Decided(OfEvent[ev.ApprovalDecided]):
     """Whether the tool call has shown all that was asked for."""
 
 
-class Question(OfEvent[ev.QuestionRequest]):
+class QuestionAsked(OfEvent[ev.QuestionRequest]):
     """A question to a person."""
 
 
@@ -220,7 +220,7 @@ class GrowingText:
 
 
 @dataclass(kw_only=True, eq=False)
-class Approval(Block):
+class Approval(StoryBlock):
     """An approval request, and the decision on it once there is one."""
 
     reaches_parents = True
@@ -237,7 +237,7 @@ class Approval(Block):
 
 
 @dataclass(kw_only=True, eq=False)
-class Search(Block):
+class StrategySteps(StoryBlock):
     """A strategy and, if it searches, its tree."""
 
     strategy_id: str
@@ -250,7 +250,7 @@ class Search(Block):
     best: str = ""
     """The id of the best node."""
 
-    def update(self, newer: "Search") -> None:
+    def update(self, newer: "StrategySteps") -> None:
         """Takes a step."""
         self.steps, self.done, self.best = newer.steps, newer.done, newer.best or self.best
         self.nodes |= {name: node for name, node in newer.nodes.items() if name in self.nodes or len(self.nodes) < MAX_NODES}
@@ -264,7 +264,7 @@ class Search(Block):
 
 
 @dataclass(kw_only=True, eq=False)
-class Plan(Block):
+class Plan(StoryBlock):
     """A plan, in its place among the other blocks."""
 
     plan: PlanState
@@ -273,12 +273,12 @@ class Plan(Block):
 
 Shown: TypeAlias = GrowingText | DisplayData | ExecuteResult | CellError
 """An output of a cell."""
-CallItem: TypeAlias = Shown | Block
+CallItem: TypeAlias = Shown | StoryBlock
 """An output, or a question about what the code of the cell does."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Call(Block):
+class CallStep(StoryBlock):
     """A tool call: its arguments, outputs and outcome."""
 
     tool_name: str = ""
@@ -366,7 +366,7 @@ class Call(Block):
         self.settle(limits)
 
 
-def drop_displays(made: Iterator[Call], chars: int) -> None:
+def drop_displays(made: Iterator[CallStep], chars: int) -> None:
     """Leaves out displays. Args: made: the calls, the newest first. chars: room for the displays that stay."""
     for call in made:
         for index in reversed(range(len(call.outputs))):

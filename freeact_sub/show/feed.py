@@ -8,7 +8,7 @@ from typing import Final
 
 from freeact_sub.events import AgentEvent
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.blocks import Block, Part
+from freeact_sub.show.blocks import Part, StoryBlock
 from freeact_sub.show.heads import doing
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.teller import readable
@@ -70,7 +70,7 @@ def event_html(view: AgentStory, event: AgentEvent) -> str:
     return "".join(map(_block, readable(view, event)))
 
 
-def _block(block: Block) -> str:
+def _block(block: StoryBlock) -> str:
     title = ", ".join(filter(None, [block.title, block.detail]))
     head = "" if block.goes_on else f'<div class="fsub-note">{escaped(title)}</div>'
     return head + "".join(_part(part, "error" if block.tone == "bad" else "text") for part in block.parts)

@@ -21,7 +21,7 @@ from freeact_sub.text import command_title, counted, one_line, own_title, prompt
 
 if TYPE_CHECKING:
     from freeact_sub.show.agent_story import AgentStory
-    from freeact_sub.show.blocks import Call as CallBlock
+    from freeact_sub.show.blocks import CallStep
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
@@ -99,7 +99,7 @@ def tells_all(call: Call) -> bool:
             return False
 
 
-def head_of_tool(event: "ev.ToolCallStarted | CallBlock") -> Head:
+def head_of_tool(event: "ev.ToolCallStarted | CallStep") -> Head:
     """The head of a call of a tool."""
     args = event.args
     match event.tool_name:

@@ -40,7 +40,7 @@ from freeact_sub.text import CursorText, arguments_text, clean, colours_only, on
 if TYPE_CHECKING:
     from freeact_sub.show.agent_story import AgentStory
 
-Blocks: TypeAlias = Iterable[bl.Block]
+Blocks: TypeAlias = Iterable[bl.StoryBlock]
 HeldOutput: TypeAlias = StreamText | DisplayData | ExecuteResult
 OPEN_LINES: Final = 50
 """Lines at the end that can still be changed."""
@@ -69,13 +69,13 @@ _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def blocks(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
+def blocks(view: "AgentStory", event: ev.AgentEvent) -> list[bl.StoryBlock]:
     """The blocks that an event adds. Args: view: its agent, which has observed the event."""
     made = _MADE.get(type(event)) or next(_MADE[kind] for kind in type(event).__mro__ if kind in _MADE)
     return [*made(view, event)]
 
 
-def readable(view: "AgentStory", event: ev.AgentEvent) -> list[bl.Block]:
+def readable(view: "AgentStory", event: ev.AgentEvent) -> list[bl.StoryBlock]:
     """Those that have words."""
     return [block for block in blocks(view, event) if block.title]
 
@@ -127,7 +127,7 @@ def _said(view: "AgentStory", event: ev.Response | ev.Thoughts) -> Blocks:
 
 def _tool_call(_view: "AgentStory", event: ev.ToolCallStarted) -> Blocks:
     title = "" if event.tool_name == bl.PLAN_TOOL else called(event, does=True)  # the plan says it
-    yield bl.Call(
+    yield bl.CallStep(
         title=title,
         parts=(_arguments(event.args),) if event.args and title else (),
         tool_name=event.tool_name,
@@ -140,11 +140,11 @@ def _tool_call(_view: "AgentStory", event: ev.ToolCallStarted) -> Blocks:
 
 def _tool_output(view: "AgentStory", event: ev.ToolOutput) -> Blocks:
     if view.has_shown_result(event):
-        yield bl.Result(of=event)
+        yield bl.CallEnd(of=event)
         return
     done = event.outcome == "success"
     content = view.without_answer(event)
-    yield bl.Result(
+    yield bl.CallEnd(
         of=event,
         content=content,
         title=f"gets the result of {called(event)}{'' if done else f' ({event.outcome})'}",
@@ -225,7 +225,7 @@ def _question_answered(_view: "AgentStory", event: ev.QuestionAnswered) -> Block
 
 def _progress(view: "AgentStory", event: ev.ModelProgress) -> Blocks:
     if view.pause_begins and event.pause:
-        yield bl.Block(title=event.pause, passing=True)
+        yield bl.StoryBlock(title=event.pause, passing=True)
 
 
 def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
@@ -233,7 +233,7 @@ def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
     parts = [bl.Part(text=note, tone="quiet", brief=True) for note in notes]
     if event.summary:
         parts.append(bl.Part(form="markdown", text=clean(event.summary), tone="quiet", name="summary"))
-    yield bl.Block(
+    yield bl.StoryBlock(
         title="makes room in its conversation",
         detail=f"{event.tokens_before:,} → {event.tokens_after:,} tokens",
         parts=tuple(parts),
@@ -245,7 +245,7 @@ def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
 
 def _kernel_lost(view: "AgentStory", event: ev.KernelLost) -> Blocks:
     yield from _rest_of_output(view)
-    yield bl.Block(
+    yield bl.StoryBlock(
         title="lost its kernel and all variables",
         parts=(bl.Part(text=clean(event.reason), tone="bad"),),
         tone="failure",
@@ -256,20 +256,22 @@ def _kernel_lost(view: "AgentStory", event: ev.KernelLost) -> Blocks:
 
 def _cancelled(view: "AgentStory", _event: ev.Cancelled) -> Blocks:
     yield from _rest_of_output(view)
-    yield bl.Block(title="is cancelled", tone="warning", is_detail=True)
+    yield bl.StoryBlock(title="is cancelled", tone="warning", is_detail=True)
 
 
 def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:
     said = clean(event.content)
     sentence = f"Notice: {visible(event.content)}"
-    yield bl.Block(title="notice", parts=(bl.Part(text=said, tone="warning"),), tone="warning", line=said, sentence=sentence)
+    yield bl.StoryBlock(
+        title="notice", parts=(bl.Part(text=said, tone="warning"),), tone="warning", line=said, sentence=sentence
+    )
 
 
 def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:
     title, said = f"{MESSAGES[event.kind]} {view.called(event.recipient_id)}", clean(event.content)
     line = f"{MESSAGES[event.kind]} {view.named(event.recipient_id)}: {said}"
     is_told = event.kind == "status" and event.success is not None  # the end of its agent, which is told by itself
-    yield bl.Block(
+    yield bl.StoryBlock(
         title=title,
         parts=(bl.Part(text=said),),
         tone="warning",
@@ -285,7 +287,7 @@ def _plan(_view: "AgentStory", event: ev.PlanUpdated) -> Blocks:
 
 def _strategy(_view: "AgentStory", event: ev.StrategyProgress) -> Blocks:
     nodes = {} if event.node is None else {event.node.node_id: event.node}
-    yield bl.Search(
+    yield bl.StrategySteps(
         strategy_id=event.strategy_id, name=event.strategy, steps=event.step, done=event.done, nodes=nodes, best=event.best
     )
 
@@ -295,7 +297,7 @@ def _unlisted(_view: "AgentStory", event: ev.AgentEvent) -> Blocks:
     said = clean(str(getattr(event, "text", "") or arguments_text(own)))
     parts, title = (bl.Part(text=said),) if said else (), _WORD.sub(" ", type(event).__name__).lower()
     line = "" if event.momentary else ": ".join(filter(None, [title, said]))
-    yield bl.Block(title=title, parts=parts, tone="warning", line=line, sentence=line, passing=event.momentary)
+    yield bl.StoryBlock(title=title, parts=parts, tone="warning", line=line, sentence=line, passing=event.momentary)
 
 
 def _arguments(args: dict[str, Any]) -> bl.Part:
@@ -342,7 +344,7 @@ _MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
     ev.ApprovalRequest: _request,
     ev.ApprovalDecided: _decided,
     ev.QuestionRequest: lambda _, event: [
-        bl.Question(of=event, title=asked_title(event), parts=(bl.Part(text=asked_text(event)),), tone="question")
+        bl.QuestionAsked(of=event, title=asked_title(event), parts=(bl.Part(text=asked_text(event)),), tone="question")
     ],
     ev.QuestionAnswered: _question_answered,
     ev.UsageUpdated: lambda _, event: [bl.Spent(of=event)],
@@ -353,7 +355,7 @@ _MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
     ev.AgentMessage: _message,
     ev.PlanUpdated: _plan,
     ev.StrategyProgress: _strategy,
-    ev.SkillLoaded: lambda _, event: [bl.Block(title="loads the skill", detail=one_line(event.name), tone="quiet")],
+    ev.SkillLoaded: lambda _, event: [bl.StoryBlock(title="loads the skill", detail=one_line(event.name), tone="quiet")],
     ev.Cancelled: _cancelled,
 }
 """By class of event, or its nearest ancestor here. Each is called with the event's agent, which has observed it."""

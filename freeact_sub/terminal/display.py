@@ -114,7 +114,7 @@ class Status:
         self._present = present
         self._context_left = ""
 
-    def observe(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
+    def observe(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock]) -> None:
         """Handles an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
         if (
@@ -278,19 +278,19 @@ class SettledResponses:
     """Holds each agent's last response until its next event shows that it stays."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[ev.Event, bl.Said, list[bl.Block]]] = {}
+        self._held: dict[str, tuple[ev.Event, bl.Said, list[bl.StoryBlock]]] = {}
 
     def text(self, agent_id: str) -> str:
         """The response that is held; empty if there is none."""
         return self._held[agent_id][1].content if agent_id in self._held else ""
 
-    def settled(self, event: ev.Event, found: list[bl.Block]) -> Iterator[tuple[ev.Event, list[bl.Block]]]:
+    def settled(self, event: ev.Event, found: list[bl.StoryBlock]) -> Iterator[tuple[ev.Event, list[bl.StoryBlock]]]:
         """The events that can be shown now, in order. Args: found: the event's blocks.
 
         Moments and notices may come between a broken response and the one that is asked for in its place.
         """
         said = next((block for block in found if isinstance(block, bl.Said) and not block.is_thought), None)
-        may_break = all(block.passing or (type(block) is bl.Block and block.tone == "warning") for block in found)
+        may_break = all(block.passing or (type(block) is bl.StoryBlock and block.tone == "warning") for block in found)
         if not may_break and (held := self._held.pop(event.agent_id, None)) is not None:
             begins = held[1].content.strip()
             if said is None or not said.content.strip().startswith(begins):
@@ -364,7 +364,7 @@ class Display:
         self._records = Records()
         self._settled = SettledResponses()
         self._story = Story(self.views, verbose=self._verbose, columns=lambda: self.screen.columns)
-        self._found: list[bl.Block] = []
+        self._found: list[bl.StoryBlock] = []
         """The blocks of the last event."""
         self._status.forget()
         self._presented: str | None = None
@@ -387,7 +387,7 @@ class Display:
         elif end is not None and event.parent_id is None and end.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{end.status}: {end.output or end.error}")
 
-    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
+    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock]) -> None:
         drawn = self._story.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
@@ -588,14 +588,14 @@ class WrittenFiles:
         self._told: dict[str, Counts] = {}
         self._knows_lines = True
 
-    async def after(self, event: ev.Event, told: Sequence[bl.Block]) -> Text | None:
+    async def after(self, event: ev.Event, told: Sequence[bl.StoryBlock]) -> Text | None:
         """Returns the list to print after an event. None: nothing new was written. Args: told: the event's blocks."""
         if event.parent_id is not None:
             return None
         if any(isinstance(block, bl.Prompt) for block in told):
             self._told, self._knows_lines = {}, True
         run = self._present.run
-        if run is None or not any(isinstance(block, bl.Result) for block in told) or not run.files_written:
+        if run is None or not any(isinstance(block, bl.CallEnd) for block in told) or not run.files_written:
             return None
         found = await self._found(run.files_written)
         new = {path: counts for path, counts in found.items() if self._told.get(path, ()) != counts}

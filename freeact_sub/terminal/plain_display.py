@@ -66,7 +66,7 @@ class PlainDisplay(Display):
         self._asked_back = ""
         self._waited: list[str] = []
 
-    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.Block]) -> None:
+    def _draw(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock]) -> None:
         entered, told = self.screen.line.entered, []
         cell = (event.agent_id, event.tool_call_id)
         for block in found:
@@ -74,28 +74,28 @@ class PlainDisplay(Display):
                 self.screen.post_raw("this question is closed\n")
             if isinstance(block, bl.Prompt) and event.parent_id is None and block.of.prompt.strip() in entered:
                 entered.remove(block.of.prompt.strip())  # it stands there, as it was typed
-            elif not block.title or isinstance(block, bl.Approval | bl.Question):
+            elif not block.title or isinstance(block, bl.Approval | bl.QuestionAsked):
                 continue  # those are printed where they are asked
             elif self._verbose:
                 told.append(block)
             elif is_told(block, is_root=event.parent_id is None):
                 told += self._folded(cell, block)
         if text := self._lines.write(event, told):
-            self._code = event.tool_call_id if told == [*found] and isinstance(found[0], bl.Call) else None
+            self._code = event.tool_call_id if told == [*found] and isinstance(found[0], bl.CallStep) else None
             self.screen.post_raw(text)
         left = self._printed.pop(cell, 0) - OUTPUT_LINES if any(isinstance(block, bl.CellEnd) for block in found) else 0
         if left > 0:
             name = self._called(event.agent_id)
             self.screen.post_raw(f"{counted(left, 'more line')} of output are not printed here (/show {name} prints them)\n")
 
-    def _folded(self, cell: tuple[str, str | None], block: bl.Block) -> Iterator[bl.Block]:
+    def _folded(self, cell: tuple[str, str | None], block: bl.StoryBlock) -> Iterator[bl.StoryBlock]:
         """The block without what is too long to be read in between; nothing if it is the end of a cell like others."""
         if isinstance(block, bl.Output) and block.goes_on:
             room = max(0, OUTPUT_LINES - self._printed[cell])
             self._printed[cell] += sum(part.text.count("\n") + 1 for part in block.parts)
             block = _cut(block, room)
             yield from [block] if block.parts else []
-        elif isinstance(block, bl.Prompt | bl.Call | bl.Result):
+        elif isinstance(block, bl.Prompt | bl.CallStep | bl.CallEnd):
             yield _cut(block, FOLD_LINES, "and {} (/show prints all)")
         elif isinstance(block, bl.CellEnd) and block.of.status == "ok" and block.of.seconds < SLOW_SECONDS:
             yield from [replace(block, detail="")] if block.parts else []
@@ -189,19 +189,19 @@ class PlainDisplay(Display):
         return self._present.waiting.is_awaited and self.questions.current is None
 
 
-def is_told(block: bl.Block, *, is_root: bool) -> bool:
+def is_told(block: bl.StoryBlock, *, is_root: bool) -> bool:
     """Whether a person is told of it, unless everything is told."""
     match block:
-        case bl.Call(tool_name="task"):
+        case bl.CallStep(tool_name="task"):
             return False  # a child tells that it starts, and its end
-        case bl.Result() if block.of.tool_name == "task" and block.of.outcome == "success":
+        case bl.CallEnd() if block.of.tool_name == "task" and block.of.outcome == "success":
             return False
         case bl.Decided() if block.of.allowed and block.of.code is None and block.of.model is None:
             return False
     return not block.is_repeated and (is_root or bool(block.line) or block.reaches_parents or isinstance(block, bl.Said))
 
 
-def _cut(block: bl.Block, most: int, note: str = "") -> bl.Block:
+def _cut(block: bl.StoryBlock, most: int, note: str = "") -> bl.StoryBlock:
     """The block with the first lines of its text. Args: note: stands for the others."""
     kept = []
     for part in block.parts:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentEvent
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.blocks import Block, Prompt
+from freeact_sub.show.blocks import Prompt, StoryBlock
 from freeact_sub.show.teller import blocks
 from freeact_sub.text import clean
 
@@ -25,14 +25,14 @@ class PlainLines:
         self._goes_on = ("", "")
         """The agent and the title of the last block, if another block may go on with it."""
 
-    def write(self, event: AgentEvent, found: Sequence[Block] | None = None) -> str:
+    def write(self, event: AgentEvent, found: Sequence[StoryBlock] | None = None) -> str:
         """Return the event's lines with line ends; empty if it is not shown. Args: found: its blocks. None: made here."""
         view = self._views.of(event)
         found = [block for block in (blocks(view, event) if found is None else found) if block.title]
         lines = self._log(view, found) if self._name is None else self._told(view, self._name(view), found)
         return "".join(line.rstrip() + "\n" for line in lines)
 
-    def _log(self, view: AgentStory, found: Sequence[Block]) -> Iterator[str]:
+    def _log(self, view: AgentStory, found: Sequence[StoryBlock]) -> Iterator[str]:
         for block in found:
             label = f"{view.label} " if isinstance(block, Prompt) and view.label else ""
             for title, text in _texts(block):
@@ -41,7 +41,7 @@ class PlainLines:
                 for line in (f"{head}: {first}" if first else head, *(f"| {line}" for line in more)):
                     yield f"{short_id(view.agent_id)} {line}"
 
-    def _told(self, view: AgentStory, name: str, found: Sequence[Block]) -> Iterator[str]:
+    def _told(self, view: AgentStory, name: str, found: Sequence[StoryBlock]) -> Iterator[str]:
         for block in found:
             last, self._goes_on = self._goes_on, (view.agent_id, block.title) if block.goes_on else ("", "")
             if block.goes_on and self._goes_on != last:
@@ -57,7 +57,7 @@ class PlainLines:
                     yield f"{name} {title}: {lines[0]}" if lines[0] else f"{name} {title}"
 
 
-def _texts(block: Block) -> Iterator[tuple[str, str]]:
+def _texts(block: StoryBlock) -> Iterator[tuple[str, str]]:
     """Return titles with their texts."""
     texts = [clean(part.text) for part in block.parts if not part.name and not part.brief]
     if block.goes_on:

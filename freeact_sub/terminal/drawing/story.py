@@ -88,7 +88,7 @@ class Story:
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
         """Whether the last block is code: its output is set apart."""
-        self._held: dict[tuple[str | None, ...], bl.Call] = {}
+        self._held: dict[tuple[str | None, ...], bl.CallStep] = {}
         """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
         """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
@@ -99,7 +99,7 @@ class Story:
         self._changed: dict[str, str] = {}
         """By question: the code that a person wants to run instead, where it was drawn before the decision."""
 
-    def draw(self, event: ev.AgentEvent, found: Sequence[bl.Block] | None = None) -> RenderableType | None:
+    def draw(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock] | None = None) -> RenderableType | None:
         """Return the drawing that the event adds; None if it adds nothing.
 
         Args:
@@ -126,7 +126,7 @@ class Story:
         return [line for output in mine for line in output.shown(self._whole)]
 
     @property
-    def pending(self) -> Sequence[bl.Call]:
+    def pending(self) -> Sequence[bl.CallStep]:
         """The actions without output yet of the root, or of the only agent that is told."""
         return tuple(call for key, call in self._held.items() if self._is_main(self._views.by_id[str(key[0])]))
 
@@ -182,7 +182,7 @@ class Story:
 
     # Agents that are told
 
-    def _told(self, view: AgentStory, call_id: str | None, found: Sequence[bl.Block]) -> Drawn:
+    def _told(self, view: AgentStory, call_id: str | None, found: Sequence[bl.StoryBlock]) -> Drawn:
         drawn = [
             *self._plans(view, call_id, found),
             *(line for block in found for line in self._told_of(view, call_id, block)),
@@ -192,9 +192,9 @@ class Story:
                 yield from self._lines(output.settled())
         yield from drawn
 
-    def _told_of(self, view: AgentStory, call_id: str | None, block: bl.Block) -> Drawn:
+    def _told_of(self, view: AgentStory, call_id: str | None, block: bl.StoryBlock) -> Drawn:
         match block:
-            case bl.Call():
+            case bl.CallStep():
                 if not self._is_main(view):  # nothing else shows its code while it runs
                     yield from self._head(head_of_tool(block))
                 elif block.args.get("code") != self._prompts.get(view.agent_id):  # else a person has typed it
@@ -203,16 +203,16 @@ class Story:
                 yield from self._output(view, block)
             case bl.CellEnd():
                 yield from self._cell_end(view, block)
-            case bl.Result():
+            case bl.CallEnd():
                 yield from self._result(view, block)
             case bl.Decided():
                 yield from self._decided(view, block)
             case bl.End():
                 yield from self._ended(view, block)
-            case _ if block.title and not (block.passing or isinstance(block, bl.Approval | bl.Question | bl.Plan)):
+            case _ if block.title and not (block.passing or isinstance(block, bl.Approval | bl.QuestionAsked | bl.Plan)):
                 yield from self._said(view, call_id, block)
 
-    def _said(self, view: AgentStory, call_id: str | None, block: bl.Block) -> Drawn:
+    def _said(self, view: AgentStory, call_id: str | None, block: bl.StoryBlock) -> Drawn:
         match block:
             case bl.Prompt():
                 if view.parent_id is None:
@@ -232,7 +232,7 @@ class Story:
                 yield from self._note(block.head, "dim")
                 yield from self._below(*(draw_part(part) for part in block.parts))
 
-    def _plans(self, view: AgentStory, call_id: str | None, found: Sequence[bl.Block]) -> Drawn:
+    def _plans(self, view: AgentStory, call_id: str | None, found: Sequence[bl.StoryBlock]) -> Drawn:
         """Plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
         for block in found:
             if isinstance(block, bl.Plan):
@@ -257,7 +257,7 @@ class Story:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
 
-    def _result(self, view: AgentStory, block: bl.Result) -> Drawn:
+    def _result(self, view: AgentStory, block: bl.CallEnd) -> Drawn:
         """The return of a tool; a child's answer stands where it ended."""
         yield from self._release(view, block.of.tool_call_id, block.of.tool_name, block.of.call_id)
         if block.title and not (block.of.tool_name == "task" and block.of.tool_call_id in self._parents):
@@ -347,7 +347,7 @@ class Story:
         if parent is not None and self._is_told(parent):
             yield from self._placed(parent, self._release(parent, event.tool_call_id))
 
-    def _beside(self, view: AgentStory, block: bl.Block) -> Drawn:
+    def _beside(self, view: AgentStory, block: bl.StoryBlock) -> Drawn:
         """Draw a line about an agent that is not told, or about its end."""
         if isinstance(block, bl.End):
             event, done = block.of, block.of.status == "completed"

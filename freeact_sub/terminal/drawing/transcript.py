@@ -15,8 +15,7 @@ from rich.text import Text
 from freeact_sub import events as ev
 from freeact_sub.cells import size_of
 from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.blocks import Approval, Call, Output
-from freeact_sub.show.blocks import Block as Told
+from freeact_sub.show.blocks import Approval, CallStep, Output, StoryBlock
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.teller import blocks
 from freeact_sub.terminal.drawing.parts import INDENT, Folded, Indented, colour, head_lines, open_plans, plan_text
@@ -53,7 +52,7 @@ class Records:
         self.whole: set[str] = set()
         """The questions whose cells were drawn unfolded."""
 
-    def add(self, event: ev.Event, found: Sequence[Told]) -> None:
+    def add(self, event: ev.Event, found: Sequence[StoryBlock]) -> None:
         """Keeps an event, unless it describes only a moment. Args: found: its blocks."""
         if all(block.passing for block in found):
             return
@@ -187,7 +186,7 @@ class Transcript(Paged):
         for block in found:
             if isinstance(block, Approval) and block.request.request_id in self._records.whole:
                 folded, whole = (story.whole_cell(block.request, None) for story in (self._folded, self._whole))
-            if isinstance(block, Call) and not block.call_id:
+            if isinstance(block, CallStep) and not block.call_id:
                 self._actions.pop(event.tool_call_id, None)  # a later turn may use the id again
         if folded is None and whole is None:
             return

@@ -194,7 +194,7 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
     ]
     (agent,) = report_of(events).agents
     kinds = [type(item).__name__ for item in agent.items]
-    assert kinds == ["Prompt", "Call", "Approval", "Said", "End"]
+    assert kinds == ["Prompt", "CallStep", "Approval", "Said", "End"]
     assert str(agent.items[1].outputs[0]) == "one\ntwo\n"
     assert (agent.items[2].decision.allowed, agent.items[2].decision.reason) == (False, "not today")
     source = export_events(events, "html")

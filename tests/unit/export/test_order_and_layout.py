@@ -23,7 +23,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.export import export_events
 from freeact_sub.export.document import below, report_of, told_of
-from freeact_sub.show.blocks import Approval, Call, Prompt
+from freeact_sub.show.blocks import Approval, CallStep, Prompt
 
 CELL = {**ROOT, "tool_call_id": "cell"}
 ASKED = {
@@ -56,7 +56,7 @@ def asked_about(name, *, allowed=True):
 @pytest.mark.parametrize("name", ASKED)
 def test_a_question_stands_before_the_call_that_it_is_about(name):
     kinds = [type(item) for item in told_of(report_of(asked_about(name)).agents[0])]
-    assert kinds.index(Approval) == kinds.index(Call) - 1
+    assert kinds.index(Approval) == kinds.index(CallStep) - 1
     for form in ("html", "md", "ipynb"):
         text = export_events(asked_about(name), form)
         assert text.index("Answer: ") < text.index("OUTPUT"), form
@@ -115,8 +115,8 @@ def test_questions_of_calls_side_by_side_stand_each_before_its_own():
     events += [request(f"approval-{code}", CodeAction(code=code), tool_call_id=code) for code in reversed(codes)]
     first, *items = told_of(report_of(events).agents[0])
     assert isinstance(first, Prompt)
-    codes_of = [(type(item), item.code if isinstance(item, Call) else item.request.call.code) for item in items]
-    assert codes_of == [(kind, code) for code in codes for kind in (Approval, Call)]
+    codes_of = [(type(item), item.code if isinstance(item, CallStep) else item.request.call.code) for item in items]
+    assert codes_of == [(kind, code) for code in codes for kind in (Approval, CallStep)]
 
 
 def test_the_table_of_agents_fits_a_page_and_a_telephone():

@@ -10,7 +10,7 @@ from freeact_sub import events
 from freeact_sub.calls import CodeAction, FileWrite
 from freeact_sub.cells import DisplayData, StreamText
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.show.blocks import Approval, Call, GrowingText, Said, StoryLimits
+from freeact_sub.show.blocks import Approval, CallStep, GrowingText, Said, StoryLimits
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
 MOVING = {kind for kind in get_args(events.Event) if kind.momentary} | {events.UsageUpdated}
@@ -87,7 +87,7 @@ def test_an_approval_stands_beside_its_call_or_where_it_was_asked():
         ]
     )
     call, late = story.items
-    assert isinstance(call, Call)
+    assert isinstance(call, CallStep)
     assert [approval.request.request_id for approval in call.approvals] == ["own"]
     before, inner, after = call.outputs
     assert (str(before), inner.decision.reason, str(after)) == ("before", "no", "after")
