@@ -33,7 +33,7 @@ from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.notebook.ipython_shell import NOTHING, AskLine, CellDisplay, ask_line, running_kernel
 from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
-from freeact_sub.notebook.render import LIMITS, body_html, body_text, foot_html, foot_text, prompt_html
+from freeact_sub.notebook.render import LIMITS, moving_part, prompt_html, settled_part
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.sessions import SessionStore, StoredSession, newest
 from freeact_sub.show.agent_story import AgentStory, Stories
@@ -227,10 +227,7 @@ class _PagePlace:
         return self.foot and self.story.finished is None
 
     def bundle(self) -> MimeBundle:
-        if self.foot:
-            now = time.time()
-            return {"text/html": foot_html(self.story, now), "text/plain": foot_text(self.story, now)}
-        return {"text/html": body_html(self.story), "text/plain": body_text(self.story)}
+        return moving_part(self.story, time.time()) if self.foot else settled_part(self.story)
 
 
 @dataclass(kw_only=True)

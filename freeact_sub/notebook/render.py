@@ -189,21 +189,27 @@ def result_of(call: bl.CallStep) -> str:
     return "" if cell_ran or was_denied else shortened(call.result, TEXT_CHARS)
 
 
-def body_html(story: AgentStory) -> str:
-    """The settled part of a block."""
+def settled_part(story: AgentStory) -> MimeBundle:
+    """The settled part of a block, as HTML and as text."""
     steps = steps_of(story)
+    drawn = [[*_drawn(step)] for step in steps]
+    pages = ["".join(html for html, _ in pieces) for pieces in drawn]
     answer = ""
     if story.depth and story.finished:  # a finished child takes little room: its answer, and the rest at a click
-        last = next((index for index in reversed(range(len(steps))) if _is_answer(steps[index])), None)
-        answer = _step_html(steps.pop(last)) if last is not None else ""
-    inner = "".join(map(_step_html, steps))
-    if story.depth and story.finished and inner:
         words = (bl.StoryBlock, bl.QuestionAsked, bl.Answered)
-        notes = "".join(_step_html(step) for step in steps if type(step) in words and not step.passing)
-        inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
+        notes = "".join(page for step, page in zip(steps, pages, strict=True) if type(step) in words and not step.passing)
+        last = next((index for index in reversed(range(len(steps))) if _is_answer(steps[index])), None)
+        answer = pages.pop(last) if last is not None else ""
+        inner = "".join(pages)
+        pages = [f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"] if inner else []
     head = f'<span class="fsub-id">{escaped(short_id(story.agent_id))}</span>{escaped(_label(story))}'
     prompt = _fold("prompt", text_html(story.prompt)) if story.depth else ""
-    return _framed(story, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
+    html = f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{"".join(pages)}{answer}'
+    lines = [line for pieces in drawn for _, text in pieces for line in text.splitlines()]
+    return {
+        "text/html": _framed(story, html, line=True),
+        "text/plain": _indented(story, [f"{short_id(story.agent_id)}  {_label(story)}", *lines]),
+    }
 
 
 def prompt_html(prompt: str) -> str:
@@ -211,8 +217,8 @@ def prompt_html(prompt: str) -> str:
     return f'{STYLE}<div class="fsub-head">Prompt</div>{text_html(prompt)}'
 
 
-def foot_html(story: AgentStory, now: float) -> str:
-    """The moving part of a block. `now`: seconds since the epoch."""
+def moving_part(story: AgentStory, now: float) -> MimeBundle:
+    """The moving part of a block, as HTML and as text. `now`: seconds since the epoch."""
     moving = ""
     if story.finished is None:
         for call in story.calls_made:
@@ -221,7 +227,9 @@ def foot_html(story: AgentStory, now: float) -> str:
     status = shown_status(story)
     colour = _COLOURS.get(status, _COLOUR_OF_ENDING)
     dot = f'<span class="fsub-dot" style="background:{colour}"></span>'
-    return _framed(story, f'{moving}<div class="fsub-status">{dot}{escaped(_foot_line(story, now))}</div>')
+    line = _foot_line(story, now)
+    html = _framed(story, f'{moving}<div class="fsub-status">{dot}{escaped(line)}</div>')
+    return {"text/html": html, "text/plain": _indented(story, [line])}
 
 
 def _streaming_html(story: AgentStory) -> str:
@@ -233,21 +241,8 @@ def _streaming_html(story: AgentStory) -> str:
     return "" if story.depth else f'<div class="fsub-note">thinking … {escaped(one_line(text[-300:], 300))}</div>'
 
 
-def body_text(story: AgentStory) -> str:
-    """The settled part of a block, as text."""
-    lines = [f"{short_id(story.agent_id)}  {_label(story)}"]
-    for step in steps_of(story):
-        lines += _step_lines(step)
-    return _indented(story, lines)
-
-
 def _label(story: AgentStory) -> str:
     return one_line(story.description or story.prompt)
-
-
-def foot_text(story: AgentStory, now: float) -> str:
-    """The status line, as text."""
-    return _indented(story, [_foot_line(story, now)])
 
 
 def _foot_line(story: AgentStory, now: float) -> str:
@@ -328,46 +323,52 @@ def _is_display_of_picture(output: object) -> bool:
     return isinstance(output, DisplayData | ExecuteResult) and is_picture(output.data)
 
 
-def _step_html(step: bl.StoryBlock) -> str:
+def _drawn(step: bl.StoryBlock) -> Iterator[tuple[str, str]]:
+    """The pieces of a step, each as HTML and as text."""
     match step:
         case bl.CallStep():
-            return _call_html(step)
+            yield from _call(step)
         case bl.Said():
             text = shortened(step.content, bl.ANSWER_CHARS)
-            return _fold("thoughts", text_html(text)) if step.is_thought else markdown_html(text)
+            yield (_fold("thoughts", text_html(text)), "") if step.is_thought else (markdown_html(text), clean(text))
         case bl.Plan():
-            return text_html(_plan(step), "plan")
+            yield text_html(_plan(step), "plan"), visible(_plan(step))
         case bl.Approval():
-            asked = escaped(one_line(step.request.call.summary, 300))
-            return f'<div class="fsub-asked">{_decision_html(step)} · {asked}</div>'
+            asked = one_line(step.request.call.summary, 300)
+            yield f'<div class="fsub-asked">{_decision_html(step)} · {escaped(asked)}</div>', f"{_decided(step)} · {asked}"
         case _:
-            is_bad = step.tone == "bad" and not isinstance(step, bl.Answered)
-            return f'<div class="fsub-note{" fsub-bad" * is_bad}">{escaped(visible(step.text))}</div>'
+            yield _note(step.text, is_bad=step.tone == "bad" and not isinstance(step, bl.Answered))
+
+
+def _note(text: str, *, is_bad: bool = False) -> tuple[str, str]:
+    return f'<div class="fsub-note{" fsub-bad" * is_bad}">{escaped(visible(text))}</div>', visible(text)
 
 
 def _plan(block: bl.Plan) -> str:
     return "\n".join([f"Plan: {plan_title(block.plan)}", *plan_lines(block.plan)])
 
 
-def _call_html(call: bl.CallStep) -> str:
-    head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
-    head += map(_decision_html, call.approvals)
-    title = f'<div class="fsub-title">{escaped(call.named)}</div>' if call.label else ""
-    parts = [] if call.code is None else [title, *([] if _is_asked(call) else [code_html(call.code)])]
-    if head:
-        parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
+def _call(call: bl.CallStep) -> Iterator[tuple[str, str]]:
+    head = [*map(_decision_html, call.approvals)], [*map(_decided, call.approvals)]
+    if call.code is None:
+        title = _title(call)
+        head = [f'<span class="fsub-note">{escaped(title)}</span>', *head[0]], [title, *head[1]]
+    else:
+        if call.label:
+            yield f'<div class="fsub-title">{escaped(call.named)}</div>', call.named
+        lines = [f"> {line}" for line in visible(call.code).splitlines()]
+        yield "" if _is_asked(call) else code_html(call.code), "\n".join(lines)
+    if head[0]:
+        yield f'<div class="fsub-asked">{" · ".join(head[0])}</div>', "\n".join(head[1])
     if call.left_out:
-        parts.append(f'<div class="fsub-note">… {counted(call.left_out, "earlier output")} left out …</div>')
-    parts += [_output_html(output) for output in call.outputs[: call.settled]]
-    parts += [f'<div class="fsub-note">{escaped(visible(note))}</div>' for note in notes_of(call)]
+        yield _note(f"… {counted(call.left_out, 'earlier output')} left out …")[0], ""
+    for output in call.outputs[: call.settled]:
+        yield from _output(output)
+    yield from map(_note, notes_of(call))
     if result := result_of(call):
         failed = call.outcome in ("failed", "denied")
-        parts.append(
-            f'<div class="fsub-note fsub-bad">{escaped(visible(result))}</div>'
-            if failed
-            else _fold("result", text_html(result))
-        )
-    return "".join(parts)
+        html = _note(result, is_bad=True)[0] if failed else _fold("result", text_html(result))
+        yield html, clean(result)
 
 
 def _is_asked(call: bl.CallStep) -> bool:
@@ -398,61 +399,25 @@ def _decision_html(approval: bl.Approval) -> str:
     return f'<span class="fsub-{kind}">{escaped(_decided(approval))}</span>'
 
 
-def _output_html(output: bl.CallItem) -> str:
+def _output(output: bl.CallItem) -> Iterator[tuple[str, str]]:
     match output:
         case bl.GrowingText():
-            return text_html(str(output), output.kind)
+            yield text_html(str(output), output.kind), clean(str(output))
         case CellError():
-            return text_html(error_text(output), "error")
+            yield text_html(error_text(output), "error"), clean(error_text(output))
         case bl.StoryBlock():
-            return _step_html(output)
+            yield from _drawn(output)
         case _:
-            return bundle_html(output.data)
+            yield bundle_html(output.data), bundle_text(output.data)
 
 
 def _live_html(output: bl.CallItem) -> str:
     """The newest lines, since a reader cannot scroll a box that is redrawn all the time."""
     if not isinstance(output, bl.GrowingText):
-        return _output_html(output)
+        return "".join(html for html, _ in _output(output))
     lines = clean(str(output)).rstrip("\n").split("\n")
     more = [f"… {counted(len(lines) - LIVE_LINES, 'line')} above …"] if len(lines) > LIVE_LINES else []
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
-
-
-def _step_lines(step: bl.StoryBlock) -> list[str]:
-    match step:
-        case bl.CallStep():
-            return _call_lines(step)
-        case bl.Said():
-            return [] if step.is_thought else clean(shortened(step.content, bl.ANSWER_CHARS)).splitlines()
-        case bl.Plan():
-            return [visible(_plan(step))]
-        case bl.Approval():
-            return [f"{_decided(step)} · {one_line(step.request.call.summary)}"]
-        case _:
-            return [visible(step.text)]
-
-
-def _call_lines(call: bl.CallStep) -> list[str]:
-    code = call.code
-    lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
-    lines[:0] = [call.named] if code is not None and call.label else []
-    lines += map(_decided, call.approvals)
-    for output in call.outputs[: call.settled]:
-        lines += _output_lines(output)
-    return [*lines, *map(visible, notes_of(call)), *clean(result_of(call)).splitlines()]
-
-
-def _output_lines(output: bl.CallItem) -> list[str]:
-    match output:
-        case bl.GrowingText():
-            return clean(str(output)).splitlines()
-        case CellError():
-            return clean(error_text(output)).splitlines()
-        case bl.StoryBlock():
-            return _step_lines(output)
-        case _:
-            return bundle_text(output.data).splitlines()
 
 
 def _indented(story: AgentStory, lines: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from freeact_sub import Agent, Config
 from freeact_sub.cells import ClearOutput, StreamText
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.export import export_events, export_session
-from freeact_sub.notebook.render import body_text
+from freeact_sub.notebook.render import settled_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.teller import MAX_HELD
 from freeact_sub.terminal.drawing.area import story_area
@@ -65,7 +65,7 @@ def in_a_block(events):
     block = block_of(events[0])
     for event in events[1:]:
         apply(block, event)
-    return body_text(block)
+    return settled_part(block)["text/plain"]
 
 
 def in_a_notebook(notebook):

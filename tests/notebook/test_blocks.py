@@ -17,12 +17,10 @@ from freeact_sub.events.progress import PlanStep
 from freeact_sub.notebook.render import (
     LIMITS,
     STYLE,
-    body_html,
-    body_text,
-    foot_html,
-    foot_text,
+    moving_part,
     question_html,
     question_text,
+    settled_part,
     shown_status,
     status_line,
 )
@@ -41,7 +39,7 @@ def block(*happened, header=None, **started):
 
 def body(made):
     """The HTML of the body without the style sheet."""
-    return body_html(made).replace(STYLE, "")
+    return settled_part(made)["text/html"].replace(STYLE, "")
 
 
 def start_cell(code="print(1)"):
@@ -69,7 +67,7 @@ def test_every_event_of_an_agent_is_shown():
     made = block_of(first)
     for event in rest:
         apply(made, event)
-    shown = body(made) + foot_html(made, NOW)
+    shown = body(made) + moving_part(made, NOW)["text/html"]
     for part in (
         "readable",
         "denied: readable",
@@ -80,7 +78,7 @@ def test_every_event_of_an_agent_is_shown():
         "$0.0123",
     ):
         assert part in shown, part
-    text = body_text(made) + foot_text(made, NOW)
+    text = settled_part(made)["text/plain"] + moving_part(made, NOW)["text/plain"]
     for part in ("readable", "denied: readable", "lost its kernel", "answer readable", "limit"):
         assert part in text, part
 
@@ -95,7 +93,7 @@ def test_hostile_text_in_any_event_is_harmless(header):
         for event in rest:
             apply(made, event)
         assert_harmless(body(made).replace(' style="margin-left:9px"', ""))
-        foot = foot_html(made, NOW).replace(' style="margin-left:24px"', "")
+        foot = moving_part(made, NOW)["text/html"].replace(' style="margin-left:24px"', "")
         assert_harmless(foot.replace("background:#", "color:var(#"))
         for event in rest:
             if isinstance(event, events.ApprovalRequest):
@@ -106,39 +104,39 @@ def test_text_streams_in_the_foot_and_settles_in_the_body():
     made = block()
     assert apply(made, events.ResponseChunk(**ROOT, content="It is **4")) is False
     apply(made, events.ResponseChunk(**ROOT, content="2**"))
-    assert "<strong>42</strong>" in foot_html(made, NOW)
+    assert "<strong>42</strong>" in moving_part(made, NOW)["text/html"]
     assert "42" not in body(made)
     assert apply(made, events.Response(**ROOT, content="It is **42**")) is True
-    assert "42" not in foot_html(made, NOW)
+    assert "42" not in moving_part(made, NOW)["text/html"]
     assert "<strong>42</strong>" in body(made)
 
 
 def test_thoughts_of_the_root_are_folded_and_those_of_children_hidden():
     thinking = [events.ThoughtsChunk(**ROOT, content="hm"), events.Thoughts(**ROOT, content="hm, hm")]
     made = block(thinking[0])
-    assert "thinking … hm" in foot_html(made, NOW)
+    assert "thinking … hm" in moving_part(made, NOW)["text/html"]
     apply(made, thinking[1])
     assert "<details><summary>thoughts</summary>" in body(made)
     assert "hm, hm" in body(made)
-    assert "hm" not in body_text(made)
+    assert "hm" not in settled_part(made)["text/plain"]
     child = block(*(replace(event, **CHILD) for event in thinking), header=CHILD)
-    assert "hm" not in body(child) + foot_html(child, NOW)
+    assert "hm" not in body(child) + moving_part(child, NOW)["text/html"]
 
 
 def test_output_of_a_running_cell_moves_to_the_body_when_it_is_settled():
     made = block(start_cell())
     assert apply(made, out("one\n")) is False
-    assert "one" in foot_html(made, NOW)
+    assert "one" in moving_part(made, NOW)["text/html"]
     assert "one" not in body(made)
     assert apply(made, chunk(picture())) is True
     apply(made, out("two\n"))
     assert body(made).index("one") < body(made).index("<img")
-    assert "two" in foot_html(made, NOW)
-    assert "<img" not in foot_html(made, NOW)
+    assert "two" in moving_part(made, NOW)["text/html"]
+    assert "<img" not in moving_part(made, NOW)["text/html"]
     apply(made, end_cell(displays=(picture().data,)))
     assert body(made).count("<img") == 1
     assert body(made).index("<img") < body(made).index("two")
-    assert "two" not in foot_html(made, NOW)
+    assert "two" not in moving_part(made, NOW)["text/html"]
 
 
 def test_displays_that_came_without_a_chunk_are_shown_at_the_end():
@@ -261,14 +259,14 @@ def test_text_that_was_cut_off_is_kept():
     )
     assert "half an ans" in body(made)
     assert "the run was cancelled" in body(made)
-    assert "half an ans" not in foot_html(made, NOW)
+    assert "half an ans" not in moving_part(made, NOW)["text/html"]
 
 
 def test_the_status_line_has_the_step_of_a_strategy_while_it_is_at_work():
     step = events.StrategyProgress(**ROOT, strategy="<b>", strategy_id="d", step=2, of=6)
     made = block(step)
     assert status_line(made, NOW) == "running · <b>: 2 of 6 · 10 s"
-    assert "<b>" not in foot_html(made, NOW)
+    assert "<b>" not in moving_part(made, NOW)["text/html"]
     apply(made, replace(step, done=True))
     assert status_line(made, NOW) == "running · 10 s"
 
@@ -278,7 +276,7 @@ def test_the_status_line_tells_how_far_a_call_is():
     made = block(events.ToolCallStarted(**call, tool_name="s_load", args={}))
     apply(made, events.ToolProgress(**call, tool_name="s_load", progress=3, total=10, message="<b>\x1b[2J"))
     assert status_line(made, NOW) == "running · s_load: 3 of 10, <b> · 10 s"
-    assert "<b>" not in foot_html(made, NOW)
+    assert "<b>" not in moving_part(made, NOW)["text/html"]
     apply(made, events.ToolOutput(**call, tool_name="s_load", content=""))
     assert status_line(made, NOW) == "running · 10 s"
 
@@ -298,10 +296,10 @@ def test_what_still_changes_says_of_when_it_is():
     """A page that is not drawn any more can be seen to stand still."""
     made = block()
     drawn = time.strftime("%H:%M:%S", time.localtime(NOW))
-    assert f"running · 10 s · as of {drawn}" in foot_html(made, NOW)
-    assert f"running · 10 s · as of {drawn}" in foot_text(made, NOW)
+    assert f"running · 10 s · as of {drawn}" in moving_part(made, NOW)["text/html"]
+    assert f"running · 10 s · as of {drawn}" in moving_part(made, NOW)["text/plain"]
     apply(made, finish())
-    assert "as of" not in foot_html(made, NOW) + foot_text(made, NOW)
+    assert "as of" not in moving_part(made, NOW)["text/html"] + moving_part(made, NOW)["text/plain"]
 
 
 def test_a_queued_agent_runs_from_its_first_event_on():
@@ -313,15 +311,15 @@ def test_a_queued_agent_runs_from_its_first_event_on():
 
 def test_progress_bars_overwrite_themselves():
     made = block(start_cell(), *(out(f"\r{n}%") for n in range(0, 101, 10)))
-    assert "100%" in foot_html(made, NOW)
-    assert "10%" not in foot_html(made, NOW).replace("100%", "")
+    assert "100%" in moving_part(made, NOW)["text/html"]
+    assert "10%" not in moving_part(made, NOW)["text/html"].replace("100%", "")
 
 
 def test_a_growing_output_shows_its_newest_lines():
     made = block(start_cell(), out("".join(f"line {n}\n" for n in range(100))))
-    assert "line 99" in foot_html(made, NOW)
-    assert "line 9\n" not in foot_html(made, NOW)
-    assert "88 lines above" in foot_html(made, NOW)
+    assert "line 99" in moving_part(made, NOW)["text/html"]
+    assert "line 9\n" not in moving_part(made, NOW)["text/html"]
+    assert "88 lines above" in moving_part(made, NOW)["text/html"]
     apply(made, end_cell())
     assert "line 9\n" in body(made)
 
@@ -387,15 +385,15 @@ def test_a_plan_stands_once_and_changes_in_its_place():
         ]
 
     made = block(*told("in_progress", "pending"), events.Response(**ROOT, content="I begin."), *told("completed", "failed"))
-    for shown in (body_text(made), body(made)):
+    for shown in (settled_part(made)["text/plain"], body(made)):
         assert shown.count("Plan: 1 of 2 done") == 1
         assert "update_plan" not in shown
         assert "The user sees" not in shown
         assert shown.index("Plan") < shown.index("I begin.")
-    assert "\u2713 do <b>0</b>\n\u2717 do <b>1</b>" in body_text(made)
+    assert "\u2713 do <b>0</b>\n\u2717 do <b>1</b>" in settled_part(made)["text/plain"]
     assert "do &lt;b&gt;0" in body(made)
     apply(made, finish())
     apply(made, events.AgentStarted(**ROOT, prompt="again"))
     for event in told("pending"):
         apply(made, event)
-    assert body_text(made).count("Plan: ") == 2, "each run has its own"
+    assert settled_part(made)["text/plain"].count("Plan: ") == 2, "each run has its own"

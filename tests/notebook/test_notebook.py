@@ -389,7 +389,9 @@ async def test_what_a_background_child_asks_while_no_cell_runs_is_denied(tmp_pat
     async with notebook_kernel(tmp_path) as notebook:
         await notebook.run(f"{BACKGROUND}agent = await start({script}, mode='full')")
         await notebook.run("await display_run(agent, 'root'); page = display._latest[0]", answer=True)
-        page = await notebook.run("await ended(); print(display.body_text([*page.stories.by_id.values()][1]))")
+        page = await notebook.run(
+            "await ended(); print(display.settled_part([*page.stories.by_id.values()][1])['text/plain'])"
+        )
         await notebook.run("await agent.aclose()")
     assert "denied" in page.text
     assert "the child is done" in page.text

@@ -15,7 +15,7 @@ from support.tables import each
 from freeact_sub import export_events
 from freeact_sub.activity import Activities
 from freeact_sub.events import AgentEvent, AgentStarted, ToolCallStarted, ToolOutput
-from freeact_sub.notebook.render import body_html, body_text
+from freeact_sub.notebook.render import settled_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.teller import readable
@@ -142,8 +142,8 @@ async def test_a_notebook_shows_each_answer_in_its_call(events):
         f"judge {place}": f"answer of {place}" for place in PLACES
     }
     for place in PLACES:
-        assert f"judge {place}: question to a model(" in body_html(block)
-        assert f"judge {place}: question to a model(" in body_text(block)
+        assert f"judge {place}: question to a model(" in settled_part(block)["text/html"]
+        assert f"judge {place}: question to a model(" in settled_part(block)["text/plain"]
 
 
 @each("form", ["md", "html", "ipynb"])

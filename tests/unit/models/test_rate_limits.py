@@ -23,7 +23,7 @@ from freeact_sub.config.load import load_config
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import ModelProgress
 from freeact_sub.models.failures import key_of
-from freeact_sub.notebook.render import foot_text
+from freeact_sub.notebook.render import moving_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.area import silence
 from freeact_sub.terminal.plain_lines import PlainLines
@@ -208,10 +208,10 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
         if event in told:
             shown.append(str(silence(views.of(event))))
             assert "the provider is busy" in activities.of(event.agent_id)
-            assert "the provider is busy; trying again in" in foot_text(block, event.time)
+            assert "the provider is busy; trying again in" in moving_part(block, event.time)["text/plain"]
     assert all("the provider is busy; trying again in" in text for text in shown)
     assert sum("the provider is busy" in line for line in lines) == 1, "one line, where nothing can be drawn over"
-    assert "busy" not in foot_text(block, 0)
+    assert "busy" not in moving_part(block, 0)["text/plain"]
     assert activities.of(events[0].agent_id) == ""
 
 

@@ -88,7 +88,7 @@ def in_notebook(events: list[Any]) -> str:
     views = Stories(render.LIMITS)
     for event in events:
         views.observe(event)
-    texts = [(render.body_html(view), render.body_text(view)) for view in views.in_order()]
+    texts = [(render.settled_part(view)["text/html"], render.settled_part(view)["text/plain"]) for view in views.in_order()]
     return "".join(f"{html}\n{text}" for html, text in texts if "free" in text and "free" in html)
 
 

@@ -11,7 +11,7 @@ from support.stories import apply, block_of
 from freeact_sub.activity import Activities
 from freeact_sub.events import ApprovalRequest, ToolCallStarted
 from freeact_sub.export import FORMATS, export_events
-from freeact_sub.notebook.render import body_html, body_text, question_html, question_text
+from freeact_sub.notebook.render import question_html, question_text, settled_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.terminal.drawing.parts import make_console
@@ -51,10 +51,10 @@ async def test_the_terminal_the_notebook_and_pages_show_it_above_the_code(events
         if (drawn := story.draw(event)) is not None:
             console.print(drawn)
         apply(block, event)
-    for shown in (console.file.getvalue(), body_text(block), question_text(asked)):
+    for shown in (console.file.getvalue(), settled_part(block)["text/plain"], question_text(asked)):
         assert SHOWN in shown
         assert "import os" in shown
-    for shown in (body_html(block), question_html(asked), page):
+    for shown in (settled_part(block)["text/html"], question_html(asked), page):
         assert SAFE in shown
         assert SHOWN not in shown
 

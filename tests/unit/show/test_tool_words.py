@@ -10,7 +10,7 @@ from freeact_sub.calls import SpawnCall
 from freeact_sub.events import AgentStarted, Event, ToolCallStarted, ToolOutput
 from freeact_sub.export import FORMATS, export_events
 from freeact_sub.notebook.display import Page
-from freeact_sub.notebook.render import body_html, body_text
+from freeact_sub.notebook.render import settled_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.heads import head_of_tool
@@ -36,7 +36,7 @@ def test_no_front_end_shows_the_name_of_a_tool(name: str) -> None:
         view = views.observe(event)
         shown += [plain.write(event), event_html(view, event)]
         page.take(event)
-    shown += [body_html(story) + body_text(story) for story in page.stories.by_id.values()]
+    shown += [settled_part(story)["text/html"] + settled_part(story)["text/plain"] for story in page.stories.by_id.values()]
     shown += [export_events(events, form) for form in FORMATS if form not in ("jsonl", "ipynb")]
     for text in shown:
         assert not re.search(rf"\b{name}\b(?!s)", re.sub("(?s)<style>.*</style>", "", text)) or name in tool_words(name)
