@@ -39,7 +39,8 @@ async def follow(run):
 
 The text of an event is its `text`, whichever field holds it: of the events with `content`, of `CodeExecutionOutput` and its
 chunks, and of `AgentFinished`, where it is the answer. `event.to_json()` writes an event as one line of JSON, and
-`AgentEvent.from_json(line)` reads it back; `pydantic.TypeAdapter(list[Event])` reads and checks many.
+`AgentEvent.from_json(line)` reads it back, one of an unknown class as a `Notice`.
+`pydantic.TypeAdapter(list[Event])` reads and checks many.
 `session_events(ID)` yields those of a stored session. For other programs: `docs/events.schema.json`.
 """
 EVENTS: Final = """

@@ -20,7 +20,7 @@ from freeact_sub.text import prompt_title
 
 
 class StoryItems:
-    """Handles the events of an agent; everything in it is bounded by its limits."""
+    """The blocks of an agent that are kept; everything in it is bounded by its limits."""
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
         """Args: limits: how much is kept. None: nothing."""
@@ -31,7 +31,7 @@ class StoryItems:
         """Counts the changes of all that does not move: of the items without the texts that grow."""
         self.limits = limits or StoryLimits()
         self.keeps = limits is not None
-        """Whether to hand it events."""
+        """Whether to hand it blocks."""
         self._calls: dict[str | None, list[bl.CallStep]] = defaultdict(list)
         """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
         self._searches: dict[str, bl.StrategySteps] = {}
