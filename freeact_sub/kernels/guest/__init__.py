@@ -46,9 +46,9 @@ SENT: Final = (
     "trial",
     "agent",
 )
-"""The modules to send, in import order."""
+"""Modules to send, in import order."""
 OF_WALL: Final = ("seccomp", "wall", "reading")
-"""Those of `kernels/wall`: kernels wall programs that only read."""
+"""Modules of `kernels/wall` to send: kernels wall programs that only read."""
 
 LOADER: Final = """
 import sys, types
@@ -84,7 +84,7 @@ def guest_source() -> str:
 
 @functools.cache
 def compiled_guest() -> tuple[CodeType, dict[str, Any]]:
-    """Return the same program compiled, for a kernel that is forked from this process, and the globals it runs with."""
+    """Return the program compiled, for a kernel forked from this process, and the globals it runs with."""
     codes = {name: compile(source, f"<{name}>", "exec") for name, source in _sources().items()}
     return compile(LOADER.format(sources="SOURCES", packages=PACKAGES), "<freeact_guest>", "exec"), {"SOURCES": codes}
 

@@ -83,7 +83,7 @@ class Requests:
         """Send a request, and return its id. `done` receives the reply, in another thread.
 
         Raises:
-            RuntimeError: See `check_process`.
+            RuntimeError: A cell has forked this process.
         """
         self.check_process()
         request_id = uuid.uuid4().hex
@@ -133,7 +133,7 @@ class Requests:
         self.loop.call_soon_threadsafe(self.run_errands)
 
     def run_errands(self) -> None:
-        """Called in the main thread."""
+        """Do the errands. Called in the main thread."""
         while self.errands:
             self.errands.popleft()()
 
@@ -153,7 +153,7 @@ class Requests:
         return value_of(reply, method, self)
 
     async def together(self, method: str) -> int:
-        """Return how many requests of this kind code makes at once: those that begin in one step of its event loop."""
+        """Return the number of requests of this kind that code makes at once: in one step of its event loop."""
         key = id(asyncio.get_running_loop()), method
         begun = self._begun.setdefault(key, [])
         begun.append(None)
@@ -420,11 +420,11 @@ def install(
 
 MAX_NAMES = 3
 BUILTIN_LIKENESS = 0.8
-"""The least similarity of a name to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
+"""Lowest similarity of a suggested built-in, from 0 to 1: `end` does not suggest `len`, but `pritn` suggests `print`."""
 
 
 def show_names(shell: Any, *, sizes: bool = False) -> None:
-    """Print the variables of the kernel with their types, oldest first. Args: sizes: and with their sizes."""
+    """Print the variables of the kernel with their types, oldest first. Args: sizes: print their sizes, too."""
     hidden = shell.user_ns_hidden
     for name, value in list(shell.user_ns.items()):
         if not name.startswith("_") and (name not in hidden or hidden[name] is not value):
@@ -452,14 +452,14 @@ def install_near_names(shell: Any) -> None:
 
 
 def install_scratch(shell: Any) -> None:
-    """Make the folder again before each cell, if it is gone: without it no temporary file can be made."""
+    """Make the scratch folder again before each cell, if it is gone: without it no temporary file can be made."""
     folder = os.environ.get("TMPDIR")
     if folder:
         shell.events.register("pre_run_cell", lambda _: restore(folder))
 
 
 def restore(folder: str) -> None:
-    """Make it, with the rights that it had."""
+    """Make a folder, with the rights that it had."""
     if not Path(folder).is_dir():
         with contextlib.suppress(OSError):  # the kernel's own folder may be gone, or a wall stands before it
             Path(folder).mkdir(0o700, parents=True)

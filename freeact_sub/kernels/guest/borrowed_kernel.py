@@ -1,8 +1,8 @@
 """Private names of ipykernel, IPython and asyncio that the code in a kernel uses; each function says what for.
 
-Each is about state that nothing public tells or changes. Where a library has another name for it, the function does nothing,
-or answers as it mostly would: a process that a cell forks may then print a text twice, the error of a forgotten task is
-told late, and an interrupt may end the kernel.
+Nothing public tells or changes this state. Where a library has another name for it, the function does nothing, or answers as
+it mostly would: a process that a cell forks may then print a text twice, the error of a forgotten task is told late, and an
+interrupt may end the kernel.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from typing import Any
 
 RUN_CALLBACK: Any = getattr(asyncio.Handle, "_run", None)
 GIVEN_UP: set[Any] = set()
-"""Tasks whose coroutines have not ended, and are not gone on with. Python would end one that it forgets, in a later cell."""
+"""Abandoned tasks whose coroutines have not ended. Python would end a forgotten one, in a later cell."""
 
 
 def forget_text(stream: Any) -> None:
-    """Drop what waits in a stream of ipykernel, in a process that was forked: the text is the kernel's to send.
+    """Drop unsent text of a stream of ipykernel in a forked process: the kernel sends it.
 
-    One of the kernel's threads may have held the lock of the stream when the process was forked, so it gets a new one.
+    One of the kernel's threads may have held the lock of the stream at the fork, so the stream gets a new one.
     """
     if hasattr(stream, "_buffers"):
         stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()
 
 
 def print_errors_by(shell: Any, function: Any) -> None:
-    """Have a function print the tracebacks of cells. IPython itself has subclasses override this name."""
+    """Let a function print the tracebacks of cells. IPython itself tells subclasses to override this name."""
     shell._showtraceback = function
 
 
 def has_unread_text(stream: Any) -> bool:
-    """Whether text that programs have written is not in a stream of ipykernel yet, whose thread reads it from a pipe."""
+    """Whether the thread of a stream of ipykernel has not yet read all text of programs from its pipe."""
     descriptor = getattr(stream, "_fid", None)
     if descriptor is None:
         return False
@@ -44,9 +44,9 @@ def has_unread_text(stream: Any) -> bool:
 
 
 def waits_for_more(reader: threading.Thread, descriptor: int) -> bool:
-    """Whether a thread is blocked in the call that reads a descriptor. What it has read before is then passed on.
+    """Whether a thread is blocked in the call that reads a descriptor. Text read earlier has then been passed on.
 
-    True where the system does not tell: Linux does so, as the number and the arguments of the call.
+    True where the system does not tell; Linux shows the number and the arguments of the call.
     """
     try:
         words = Path(f"/proc/self/task/{reader.native_id}/syscall").read_text(encoding="ascii").split()
@@ -56,31 +56,31 @@ def waits_for_more(reader: threading.Thread, descriptor: int) -> bool:
 
 
 def descriptor_of(stream: Any) -> int | None:
-    """The descriptor, 1 or 2, of which a stream of ipykernel sends what is written to it. None: it is another's stream."""
+    """Return the descriptor, 1 or 2, whose text a stream of ipykernel sends. None: another stream."""
     return getattr(stream, "_original_stdstream_fd", None)
 
 
 def run_first(loop: Any, function: Any) -> None:
-    """Have an event loop call a function before anything else that is ready."""
+    """Let an event loop call a function before all other callbacks that are ready."""
     ready = getattr(loop, "_ready", None)
     if ready is not None:
         ready.appendleft(asyncio.Handle(function, (), loop))
 
 
 def is_error_unread(task: Any) -> bool:
-    """Whether nobody has asked a task for its error. To ask for it here would answer that for good."""
+    """Whether no code has asked a task for its error. Asking here would mark it as read for good."""
     return bool(getattr(task, "_log_traceback", False))
 
 
 def may_ask(kernel: Any) -> bool:
-    """Whether the program that has sent the cell which runs answers requests for input."""
+    """Whether the program that sent the running cell answers requests for input."""
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
 def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
     """Let no exception leave the event loops that a function names.
 
-    asyncio takes `KeyboardInterrupt` and `SystemExit` for the end of the program. What awaits the task gets them.
+    asyncio takes `KeyboardInterrupt` and `SystemExit` for the end of the program. Code that awaits the task gets them.
     """
     if RUN_CALLBACK is None or hasattr(asyncio.Handle._run, "__wrapped__"):
         return
@@ -102,7 +102,7 @@ def keep_in_loop(is_kept: Callable[[Any], bool]) -> None:
 
 
 def handle_of(frame: FrameType) -> Any:
-    """The callback of a loop that begins in a frame. None: none does."""
+    """Return the callback of a loop that begins in a frame, if one does."""
     if RUN_CALLBACK is not None and frame.f_code is RUN_CALLBACK.__code__:
         return frame.f_locals.get("self")
     return None
@@ -115,7 +115,7 @@ def is_step(handle: Any) -> bool:
 
 
 def give_up(task: Any) -> bool:
-    """End a task whose coroutine goes on after each cancel: what waits for the task goes on. False: that is not possible."""
+    """End a task whose coroutine goes on after each cancel, so that its waiters go on. False: impossible."""
     try:
         asyncio.Future.set_exception(task, KeyboardInterrupt())
     except (TypeError, asyncio.InvalidStateError):

@@ -1,9 +1,9 @@
-"""Announces starts of programs that Python does not announce, on a private name of Python.
+"""Announces starts of programs that Python does not announce, through a private name of Python.
 
 Runs in kernels: standard library only. `multiprocessing` starts programs by `_posixsubprocess.fork_exec`, for which there is
-no audit event: those of `set_executable`, and whatever `sys.executable` names when the first lock is made. A function in its
-place reads each word once, tells the audit hook what is about to start, and starts that. `subprocess`, which announces
-itself, has the original.
+no audit event: those of `set_executable`, and the one that `sys.executable` names when the first lock is made. A function in
+its place reads each word once, tells the audit hook, and starts the program. `subprocess`, which announces itself, has the
+original.
 """
 
 import _posixsubprocess
@@ -16,18 +16,18 @@ from typing import Any
 
 EVENT = "freeact.start"
 TEXTS = (str, bytes, pathlib.PosixPath, pathlib.PurePosixPath)
-"""Whose name does not change."""
+"""Types of texts and paths that cannot change."""
 WORKER = b"from multiprocessing."
-"""With this begins the code that `multiprocessing` has another Python run."""
+"""Beginning of the code that `multiprocessing` gives to another Python."""
 
 
 def install() -> None:
-    """Called once in a kernel, before its first cell."""
+    """Announce starts from now on. Called once in a kernel, before its first cell."""
     _posixsubprocess.fork_exec = announcing(_posixsubprocess.fork_exec, os.fsencode(sys.executable))
 
 
 def announcing(start: Callable[..., int], python: bytes) -> Callable[..., int]:
-    """Return the function that starts a program, with an event before. Args: python: that of this kernel."""
+    """Return the function that starts a program, with an event before. Args: python: this kernel's Python."""
 
     def fork_exec(args: Any, executables: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any, *rest: Any) -> int:
         words = [os.fsencode(word) for word in args]
@@ -44,7 +44,7 @@ def announcing(start: Callable[..., int], python: bytes) -> Callable[..., int]:
 
 
 def variables_of(entries: list[bytes] | None) -> dict[str, str]:
-    """The environment of a program, of which None is this process's."""
+    """Return the environment of a program. Args: entries: None for this process's."""
     if entries is None:
         return dict(os.environ)
     pairs = (os.fsdecode(entry).partition("=") for entry in entries)
@@ -52,7 +52,7 @@ def variables_of(entries: list[bytes] | None) -> dict[str, str]:
 
 
 def check_texts(words: Any) -> None:
-    """Refuses a word of a program that may be another one by the time at which it is started. Raises: PermissionError."""
+    """Refuse a word of a program that may change before the program starts. Raises: PermissionError."""
     for word in words:
         if not isinstance(word, TEXTS) or (isinstance(word, os.PathLike) and type(word) not in TEXTS):
             raise PermissionError(errno.EACCES, f"denied: give a program its words as text, not as {type(word).__name__}")

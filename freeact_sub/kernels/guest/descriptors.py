@@ -1,16 +1,15 @@
-"""Output of a cell: no part stays in a buffer or goes where nobody reads it, and no cell takes later cells' output unsaid.
+"""Output of a cell: no part stays in a buffer or goes unread, and no cell takes later cells' output without a word.
 
-Runs in kernels: standard library and IPython only. ipykernel shows what is written to the descriptors 1 and 2, by programs
-and by C. But `fileno()` of its streams is the descriptor of its log; and what C and `sys.__stdout__` have buffered comes
-when the process ends, which for a kernel is never.
+Runs in kernels: standard library and IPython only. ipykernel shows what programs and C write to the descriptors 1 and 2.
+But `fileno()` of its streams is the descriptor of its log; and text in the buffers of C and `sys.__stdout__` comes when the
+process ends, which for a kernel is never.
 
 In a stock ipykernel a cell that sets `sys.stdout` or `sys.stderr` to None makes the next cell hang, one that closes it makes
 every later `print` fail, and one that leaves a `StringIO` in its place hides later output (`Streams`).
 
-How output looks stays with it: the width of the window that shows it, for what is drawn as wide (tables of pandas, rich,
-programs), which a request to run a cell may say; and what cells have set in the context of their thread, such as NumPy's
-options for printing and `decimal`'s precision, which a branch, in a context of its own, gets from its origin. What code has
-set itself stays.
+The look of output is kept, too: the width of the window, for wide output (tables of pandas, rich, programs), which a request
+to run a cell may name; and settings of cells in the context of their thread, such as NumPy's options for printing and
+`decimal`'s precision, which a branch, in a context of its own, gets from its origin. Settings of code come first.
 """
 
 import asyncio
@@ -36,19 +35,19 @@ NEVER_RETRIEVED = "Task exception was never retrieved"
 READ_SECONDS = 1.0
 LOOK_SECONDS = 0.001
 MAX_LOOKED_AT = 1000
-"""Values of a list, set or dictionary."""
+"""Most values of a list, set or dictionary to look at."""
 
 
 class Streams:
-    """Looks after the streams of this kernel at the end of each cell."""
+    """Care for the streams of this kernel at the end of each cell."""
 
     def __init__(self) -> None:
         self._own: dict[str, Any] = {}
         self._at_begin: list[tuple[Any, Any]] = []
-        """Of the cell that runs, last, and of those that run it, as `%%capture` does: what `sys` had when it began."""
+        """Streams in `sys` at the beginning of the running cell (last) and of cells that run it, as `%%capture` does."""
 
     def attach(self, shell: Any) -> None:
-        """This process is a kernel. Called again in a branch, which has other streams."""
+        """Begin in this kernel. Called again in a branch, which has other streams."""
         if not self._own:
             shell.events.register("pre_execute", lambda: self.on_cell(shell))
             shell.events.register("post_execute", self.on_end_of_cell)
@@ -60,31 +59,31 @@ class Streams:
 
     @property
     def own(self) -> tuple[Any, ...]:
-        """Those of the kernel, whatever a cell has put in their place."""
+        """The kernel's streams, even if a cell has replaced them in `sys`."""
         return tuple(self._own.values())
 
     def on_cell(self, shell: Any) -> None:
-        """Notes what is there; tells hidden streams for which cell they print, as ipykernel tells `sys.stdout`."""
+        """Note the streams in `sys`; tell hidden ones for which cell they print, as ipykernel tells `sys.stdout`."""
         self._at_begin.append((sys.stdout, sys.stderr))
         for name, own in self._own.items():
             if getattr(sys, name) is not own and hasattr(own, "set_parent"):
                 own.set_parent(shell.get_parent())
 
     def flush_replaced(self) -> None:
-        """Flushes the streams that a cell has hidden; ipykernel flushes `sys.stdout` and `sys.stderr`."""
+        """Flush the streams that a cell has hidden; ipykernel flushes `sys.stdout` and `sys.stderr`."""
         for name, own in self._own.items():
             if getattr(sys, name) is not own:
                 own.flush()
 
     def put_back(self) -> list[str]:
-        """Puts back those that nobody can write to. Returns their names."""
+        """Put the kernel's streams back in place of unwritable ones. Return their names."""
         gone = [name for name in self._own if not is_writable(getattr(sys, name, None))]
         for name in gone:
             setattr(sys, name, self._own[name])
         return gone
 
     def on_end_of_cell(self) -> None:
-        """Puts back what cannot be written to, and tells of a stream that a cell has left in the place of the kernel's."""
+        """Replace unwritable streams, and warn of a stream that a cell has left in place of the kernel's."""
         for name in self.put_back():
             self._own[name].write(f"[The cell has left a sys.{name} that cannot be written to. The kernel's own is back.]\n")
         began = self._at_begin.pop() if self._at_begin else (sys.stdout, sys.stderr)
@@ -98,7 +97,7 @@ class Streams:
 
 
 def is_writable(stream: Any) -> bool:
-    """Whether `print` can use it."""
+    """Whether `print` can use a stream."""
     return callable(getattr(stream, "write", None)) and not getattr(stream, "closed", False)
 
 
@@ -106,7 +105,7 @@ STREAMS = Streams()
 
 
 def install(shell: Any, loop: Any) -> None:
-    """Called once in each kernel, and again in a branch."""
+    """Look after output in a kernel. Called once in each, and again in a branch."""
     for stream in (sys.stdout, sys.stderr):
         number = descriptor_of(stream)
         if number is not None:
@@ -126,7 +125,7 @@ def install(shell: Any, loop: Any) -> None:
 
 @functools.cache
 def libc() -> Any:
-    """The C library; None: it cannot be called."""
+    """Return the C library, if it can be called."""
     with contextlib.suppress(ImportError, OSError, TypeError):
         ctypes = importlib.import_module("ctypes")
         return ctypes.CDLL(None)
@@ -134,7 +133,7 @@ def libc() -> Any:
 
 
 def buffer_lines() -> None:
-    """Has C write each line when it is whole, as in a terminal."""
+    """Let C write each line when it is whole, as in a terminal."""
     library = libc()
     with contextlib.suppress(AttributeError, ValueError):  # another C library
         stdout = importlib.import_module("ctypes").c_void_p.in_dll(library, "stdout")
@@ -142,7 +141,7 @@ def buffer_lines() -> None:
 
 
 def flush() -> None:
-    """Sends all that is buffered."""
+    """Send all buffered output."""
     flush_files()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a cell may have closed or replaced it
@@ -150,7 +149,7 @@ def flush() -> None:
 
 
 def flush_files() -> None:
-    """Writes what Python and C have buffered for the descriptors; ipykernel then sends it with the rest of the cell."""
+    """Write the buffers of Python and C to the descriptors; ipykernel then sends the text with the rest of the cell."""
     for file in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):  # as above
             file.flush()  # type: ignore[union-attr]
@@ -164,16 +163,16 @@ def flush_files() -> None:
 
 
 def await_reader(stream: Any) -> None:
-    """Waits until what was written to the descriptor of a stream is read."""
+    """Wait until all text in the descriptor of a stream is read."""
     deadline = time.monotonic() + READ_SECONDS
     while has_unread_text(stream) and stream.watch_fd_thread.is_alive() and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
 
 
 def tell_of_failed_tasks(variables: dict[str, Any]) -> None:
-    """Tells of the errors of tasks that variables still hold.
+    """Print the errors of tasks that variables still hold.
 
-    asyncio does so when a task is forgotten, which these may never be.
+    asyncio prints them when a task is forgotten, and a variable may never forget it.
     """
     for task in [task for value in list(variables.values()) for task in tasks_in(value)]:
         if task.done() and not task.cancelled() and is_error_unread(task):
@@ -182,7 +181,7 @@ def tell_of_failed_tasks(variables: dict[str, Any]) -> None:
 
 
 def tasks_in(value: Any) -> list[Any]:
-    """The tasks and futures that a value is or contains."""
+    """Return the tasks and futures that a value is or contains."""
     if isinstance(value, asyncio.Future):
         return [value]
     if type(value) in (list, tuple, set, dict) and len(value) <= MAX_LOOKED_AT:
@@ -192,24 +191,23 @@ def tasks_in(value: Any) -> list[Any]:
 
 
 SET: dict[contextvars.ContextVar[Any], Any] = {}
-"""By variable: its last value."""
+"""Last value of each variable that code has set."""
 contexts_before: list[contextvars.Context] = []
-"""The context before the cell that runs."""
 
 
 def install_contexts(shell: Any) -> None:
-    """Called once in each kernel, and again in a branch."""
+    """Keep the contexts of cells. Called once in each kernel, and again in a branch."""
     shell.events.register("pre_run_cell", note_context)
     shell.events.register("post_run_cell", keep_context)
 
 
 def note_context(_: Any) -> None:
-    """Called before each cell."""
+    """Note the context. Called before each cell."""
     contexts_before[:] = [contextvars.copy_context()]
 
 
 def keep_context(_: Any) -> None:
-    """Called after each cell."""
+    """Keep the changes of a cell. Called after each."""
     now = contextvars.copy_context()
     for before in contexts_before:
         SET.update((each, value) for each, value in now.items() if before.get(each) is not value)
@@ -218,7 +216,7 @@ def keep_context(_: Any) -> None:
 
 
 def take_over_contexts() -> None:
-    """Sets it here, in a copy of the process: once, before its event loop starts."""
+    """Set the kept values in a copy of the process: once, before its event loop starts."""
     for each, value in SET.items():
         each.set(value)
 
@@ -236,7 +234,7 @@ class Width(MetaPathFinder):
         self._searches = False
 
     def note(self, _: Any) -> None:
-        """Called before each cell."""
+        """Note the width that a request names. Called before each cell."""
         with contextlib.suppress(Exception):  # a request without a width, or a kernel of another kind
             columns = self._shell.kernel.get_parent("shell")["content"].get("columns")
             if isinstance(columns, int) and columns > 0:
@@ -258,7 +256,7 @@ class Width(MetaPathFinder):
             pandas.set_option("display.width", self._columns)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Set the width for a package about to be imported; find nothing."""
         del path, target
         if name != "pandas" or self._searches or not self._columns:
             return None
@@ -280,7 +278,7 @@ class Width(MetaPathFinder):
 
 
 def install_width(shell: Any) -> None:
-    """Called once in each kernel."""
+    """Let output have the width of its window. Called once in each kernel."""
     width = Width(shell)
     shell.events.register("pre_run_cell", width.note)
     sys.meta_path.insert(0, width)

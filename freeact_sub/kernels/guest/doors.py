@@ -1,10 +1,10 @@
-"""Doors of the calls by which code starts programs: a program that only reads starts behind a wall (`wall/reading.py`).
+"""Doors around the calls by which code starts programs: a program that only reads starts behind a wall (`wall/reading.py`).
 
-Runs in kernels: standard library only. The hook asks the host before a program starts. The reply may be that it may start
-behind the wall only; then the hook raises `ToBeWalledError`, nothing has been started yet, and the door that stands around
-the call repeats it in a thread of its own, which has restricted itself before. The rest of the kernel keeps its rights.
+Runs in kernels: standard library only. The hook asks the host before a program starts. If the host allows the program behind
+the wall only, the hook raises `ToBeWalledError` before anything starts, and the door around the call repeats the call in a
+thread of its own, which has restricted itself first. The rest of the kernel keeps its rights.
 
-A start that has no door around it cannot be walled, and the host, which is told so, asks about it.
+A start without a door cannot be walled; the host hears of that, and asks a person about it.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ class ToBeWalledError(BaseException):
 
 
 here = threading.local()
-"""Per thread: `open` is true while a door, or a process that becomes the program, sees to the wall."""
+"""Fields of each thread: `open` is true while a door, or a process that becomes the program, sees to the wall."""
 
 
 @contextlib.contextmanager
 def opened(is_open: bool = True) -> Iterator[None]:
-    """What starts a program meanwhile can be walled."""
+    """Allow the wall for programs that start inside the block."""
     before = getattr(here, "open", False)
     here.open = is_open
     try:
@@ -41,7 +41,7 @@ def opened(is_open: bool = True) -> Iterator[None]:
 
 
 def _wall() -> Any:
-    """The wall's module, which stands beside this one in kernels only."""
+    """Return the wall's module, which stands beside this one in kernels only."""
     return sys.modules["freeact_guest.reading"]
 
 
@@ -51,7 +51,7 @@ def can_wall() -> bool:
 
 
 def enter() -> None:
-    """Puts the wall around this thread and the program that it becomes or starts. Raises: PermissionError."""
+    """Put the wall around this thread and the program that it becomes or starts. Raises: PermissionError."""
     try:
         _wall().enter()
     except (OSError, _wall().wall.WallError) as error:
@@ -61,7 +61,7 @@ def enter() -> None:
 
 
 def install(asking: threading.local) -> None:
-    """Puts doors around the calls of this process. Args: asking: `now` is true in a thread that does not ask."""
+    """Put doors around the calls of this process. Args: asking: `now` is true in a thread that does not ask."""
     for name in ("system", "posix_spawn", "posix_spawnp"):
         if hasattr(os, name):
             made = door(getattr(os, name), asking)
@@ -72,7 +72,7 @@ def install(asking: threading.local) -> None:
 
 
 def popen_door(start: Callable[..., None], asking: threading.local) -> Callable[..., None]:
-    """Return what makes a `Popen`. Its words are read once: what is judged is what starts."""
+    """Return a function that makes a `Popen`. It reads the words once: the judged words are those that start."""
     signature = inspect.signature(start)
 
     def go(*args: Any, **options: Any) -> None:
@@ -80,7 +80,7 @@ def popen_door(start: Callable[..., None], asking: threading.local) -> Callable[
         before = dict(vars(args[0]))
 
         def begin(made: Any, *words: Any, **how: Any) -> None:
-            """Starts from the beginning, also after an attempt that the hook has ended."""
+            """Start from the beginning, also after an attempt that the hook has ended."""
             vars(made).clear()
             vars(made).update(before)
             start(made, *words, **how)
@@ -101,12 +101,12 @@ def popen_door(start: Callable[..., None], asking: threading.local) -> Callable[
 
 
 def read_once(value: Any) -> Any:
-    """The text of an object that stands for a path, which may be another one at each look; anything else as it is."""
+    """Return the text of a path object, which may differ at each look; anything else as it is."""
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def door(start: Callable[..., Any], asking: threading.local) -> Callable[..., Any]:
-    """Return a call that does the same, behind the wall where the host wants it."""
+    """Return the call with a door, which repeats it behind the wall where the host wants that."""
 
     @functools.wraps(start)
     def go(*args: Any, **options: Any) -> Any:
@@ -121,7 +121,7 @@ def door(start: Callable[..., Any], asking: threading.local) -> Callable[..., An
 
 
 def behind_wall(start: Callable[[], Any], asking: threading.local) -> Any:
-    """Return what the call returns in a thread behind the wall. It asks nothing more: the host has decided."""
+    """Return the call's result from a thread behind the wall. It asks nothing more: the host has decided."""
     ended: list[tuple[Any, BaseException | None]] = []
 
     def work() -> None:

@@ -1,8 +1,8 @@
 """Ends a process that a cell forks where the cell ends, so that it cannot reply for its kernel.
 
-Runs in kernels: standard library and IPython only. Without this the child goes on into ipykernel's loop when it leaves the
-cell: with the sockets of its kernel it sends a second reply, and takes the next cells. Its text and displays belong to the
-cell, as those of any process do that the cell starts. The cell's value and its error are the kernel's own.
+Runs in kernels: standard library and IPython only. Else the child goes on into ipykernel's loop when it leaves the cell:
+with the sockets of its kernel it sends a second reply, and takes the next cells. Its text and displays belong to the cell,
+like those of any process that the cell starts. The cell's value and its error are the kernel's own.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ TO_EXIT = "To exit: use"
 
 
 def _no_task() -> None:
-    """No task forks: a callback or another thread does."""
+    """Return None: a callback or another thread forks, not a task."""
 
 
 class Halves:
-    """Knows whether this process is the kernel, and ends it where it is not."""
+    """Judge of whether this process is the kernel; it ends any other."""
 
     def __init__(self) -> None:
         self.kernel = 0
         """The process id of the kernel; 0: there is none yet."""
         self.is_of_kernel = False
-        """The kernel forks for itself: the child sees to its own end."""
+        """Whether the kernel forks for itself: the child sees to its own end."""
         self.shell: Any = None
         self.loop: Any = None
         self.flush: Callable[[], None] = lambda: None
         self.forking: Callable[[], asyncio.Task[Any] | None] = _no_task
-        """The task that forks at this moment."""
+        """Returns the task that forks at this moment."""
         self.task: asyncio.Task[Any] | None = None
-        """In a forked process: the task that has forked it."""
+        """The task that has forked this process; none in the kernel."""
         self.earlier: Any = None
-        """There as well: the result of the cell before."""
+        """The result of the cell before, in a forked process."""
 
     def attach(self, shell: Any, loop: Any, flush: Callable[[], None]) -> None:
-        """This process is a kernel. Called again in a branch. Args: flush: sends what is buffered."""
+        """Begin in this kernel. Called again in a branch. Args: flush: sends all buffered output."""
         if not self.kernel:
             os.register_at_fork(before=self.before, after_in_child=self.become_half)
             shell.events.register("post_execute", self.end_with_cell)
@@ -57,7 +57,7 @@ class Halves:
         return bool(self.kernel) and os.getpid() != self.kernel
 
     def before(self) -> None:
-        """What waits in a buffer would be written twice."""
+        """Empty the buffers, whose text would be written twice. Called before each fork."""
         if self.kernel and not self.is_of_kernel:
             self.flush()
             if not self.is_half:  # from Python 3.14 on, a forked process cannot tell; the kernel keeps no task alive
@@ -65,7 +65,7 @@ class Halves:
                 self.forking = _no_task if task is None else weakref.ref(task)
 
     def become_half(self) -> None:
-        """Called in each forked process."""
+        """Become a forked process. Called in each."""
         if not self.kernel or self.is_of_kernel:
             return
         self.task, self.earlier = self.forking(), self.shell.last_execution_result
@@ -82,7 +82,7 @@ class Halves:
         run_first(self.loop, self.end_in_loop)  # before all tasks and callbacks that are ready, which belong to the kernel
 
     def print_traceback(self, kind: Any, error: Any, lines: Any) -> None:
-        """Takes the place of ipykernel's, which sends an error of the cell."""
+        """Print an error of the cell, in place of ipykernel's function, which sends it."""
         if kind is SystemExit:
             warnings.filterwarnings("ignore", message=TO_EXIT)
             if isinstance(error.code, str):
@@ -91,7 +91,7 @@ class Halves:
             sys.stderr.write(self.shell.InteractiveTB.stb2text(lines) + "\n")
 
     def print_value(self) -> None:
-        """Takes the place of ipykernel's, which sends the value of the cell."""
+        """Print the value of the cell, in place of ipykernel's function, which sends it."""
         hook = self.shell.displayhook
         data = (hook.msg or {}).get("content", {}).get("data", {})
         hook.msg = None
@@ -99,19 +99,19 @@ class Halves:
             sys.stdout.write(f"{data['text/plain']}\n")
 
     def end_with_cell(self) -> None:
-        """Called at the end of each cell."""
+        """End a forked process. Called at the end of each cell."""
         if self.is_half:
             self.end(self.code_of_cell())
 
     def code_of_cell(self) -> int:
-        """The exit code that Python gives a program which ends as the cell did."""
+        """Return the exit code that Python gives a program which ends as the cell did."""
         error = getattr(self.shell.last_execution_result, "error_in_exec", None)
         if not isinstance(error, SystemExit):
             return int(not self.shell.last_execution_succeeded)
         return error.code if isinstance(error.code, int) else int(error.code is not None)
 
     def end_in_loop(self) -> None:
-        """Called when a forked process gets back to the kernel's loop: a cell or callback has ended, or it awaits."""
+        """End a forked process that gets back to the kernel's loop: a cell or callback has ended, or it awaits."""
         task = self.task
         if self.shell.last_execution_result is not self.earlier:
             self.end(self.code_of_cell())
@@ -126,7 +126,7 @@ class Halves:
         self.end(int(task.cancelled() or error is not None))
 
     def end(self, code: int) -> NoReturn:
-        """Ends this process without the clean-up of the kernel, which has the same threads and sockets."""
+        """End this process without the clean-up of the kernel, which has the same threads and sockets."""
         try:
             self.flush()
         finally:
@@ -134,7 +134,7 @@ class Halves:
 
     @contextlib.contextmanager
     def forking_for_kernel(self) -> Iterator[None]:
-        """For a fork that is no cell's; in the child as well."""
+        """Mark a fork as the kernel's own, in the child as well."""
         self.is_of_kernel = True
         try:
             with warnings.catch_warnings():

@@ -1,13 +1,13 @@
 """Asks before code in a kernel starts a program, changes a file outside its folders, or connects.
 
-Runs in kernels: standard library and IPython only. Python's audit events report what is about to happen, whoever does
-it: `!cmd`, `subprocess`, a library. What is always allowed returns at once. All else is a request to the host (`check`):
-the code waits for its reply, in whatever thread, and gets a `PermissionError` if it is no.
+Runs in kernels: standard library and IPython only. Python's audit events report each action before it happens, whoever does
+it: `!cmd`, `subprocess`, a library. Actions that are always allowed return at once. All else is a request to the host
+(`check`): the code waits for its reply, in any thread, and gets a `PermissionError` if it is no.
 
 A question shows the start of a program as the command that a shell would read, and the name of a host instead of the address
 that was found for it.
 
-It is a question put to honest code, not a wall. It sees what Python does by itself: not what a started program does, nor
+This is a question put to honest code, not a wall. It sees what Python does by itself: not what a started program does, nor
 what a library does in C (`ctypes`, the files of Arrow).
 """
 
@@ -46,7 +46,7 @@ from .writable import (
 
 
 class Watch:
-    """Asks about audit events."""
+    """Questions about audit events."""
 
     def __init__(self, files: Files, line: Line, no_network: str = "") -> None:
         self.files = files
@@ -56,11 +56,11 @@ class Watch:
         self.environment = dict(os.environ)
         self.is_on = True
         self.asking = threading.local()
-        """Per thread: `now` is true while it asks about an event, or must not ask."""
+        """Fields of each thread: `now` is true while it asks about an event, or must not ask."""
         self.allowed_peers: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
         self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
-        """The words of a program that was denied, and why."""
+        """The words of the last denied program, and the reason."""
         self.handlers: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "freeact.open": self.on_open,
@@ -97,7 +97,7 @@ class Watch:
         }
 
     def renew(self, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-        """Ask a new host from now on; nothing is allowed yet. The settings are those of `install`."""
+        """Ask a new host from now on; nothing is allowed yet. Args: settings: as for `install`."""
         self.line = Line(ask)
         self.names.found.clear()
         self.allowed_peers.clear()
@@ -149,7 +149,7 @@ class Watch:
         self.change(target, "rename", missing=True, announced=True)
 
     def make(self, path: Any, operation: str, folder: int = -1) -> None:
-        """Something new is about to be created; if the name exists, the call fails by itself."""
+        """Ask about a name to create; if it exists, the call fails by itself."""
         if folder >= 0 or not os.path.lexists(path):
             self.change(path, operation, folder, follow=False, missing=True)
 
@@ -163,7 +163,7 @@ class Watch:
         missing: bool = False,
         announced: bool = False,
     ) -> None:
-        """A file is about to be changed.
+        """Ask about a file to change.
 
         Args:
             path: As named by the code. A writable descriptor was asked about when it was opened.
@@ -171,7 +171,7 @@ class Watch:
             folder: A descriptor of the folder that the path is relative to. -1: none.
             follow: If the path is a link, its target changes.
             missing: It need not exist; otherwise the call fails by itself.
-            announced: See `stack.is_part_of_another`.
+            announced: As for `stack.is_part_of_another`.
         """
         if isinstance(path, int):
             if not is_only_read(path):
@@ -220,7 +220,7 @@ class Watch:
         self.run_once(call["command"], call["argv"], call.get("cwd"), call.get("env"))
 
     def run_once(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
-        """Like `run`, for another attempt after a denial: in the next folder of `PATH`, or without `forkpty`."""
+        """Do as `run`, for another attempt after a denial: in the next folder of `PATH`, or without `forkpty`."""
         refused, denied = self.refused
         if argv is refused:
             raise PermissionError(*denied)
@@ -231,7 +231,7 @@ class Watch:
             raise
 
     def run(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
-        """A program is about to be started."""
+        """Ask about a program to start."""
         words = [os.fsdecode(word) for word in argv] or [""]
         script = stack.script_for(words)
         words[0] = os.fsdecode(executable or words[0])
@@ -239,7 +239,7 @@ class Watch:
         self.start(command, cwd, posix=is_posix(words[0]))
 
     def start(self, command: str, cwd: Any, *, posix: bool) -> None:
-        """A command is about to be run. Raises: ToBeWalledError: behind the wall for programs that only read."""
+        """Ask about a command to run. Raises: ToBeWalledError: It may run behind the wall for programs that only read."""
         ADVICE.on_command(command)
         self.files.forget()
         place = as_text(absolute(os.fsdecode(cwd or ".")))
@@ -274,7 +274,7 @@ class Watch:
             allowed.add(address)
 
     def connect(self, host: str, port: int) -> None:
-        """A connection is about to be made. Further addresses from the same lookup need no new question."""
+        """Ask about a connection. Further addresses from the same lookup need no new question."""
         name, verdicts = self.names.found.get(host, (host, {}))
         if port not in verdicts:
             try:
@@ -293,7 +293,7 @@ Hook = Callable[[str, tuple[Any, ...]], None]
 def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], bool]) -> Hook:
     """Return the function that Python calls for each audit event: it asks, and notes in `used` what is not denied.
 
-    One function does both, because a second hook would cost as much as everything done here for most files.
+    One function does both: for most files, a second hook would cost as much as all of this.
     """
     free, are_free, pending, asked = watch.files.free, watch.files.are_free, used.pending, watch.handlers
     writing = WRITING
@@ -321,7 +321,6 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
 
 
 def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
-    """Return the function that asks about an event, if one does."""
     handlers, asking = watch.handlers, watch.asking
 
     def ask(event: str, args: tuple[Any, ...]) -> None:
@@ -342,13 +341,13 @@ def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
 
 
 WATCHES: list[Watch] = []
-"""At most one, for this process or the kernel it branched from; Python cannot remove audit hooks."""
+"""The watch of this process or of the kernel it branched from; Python cannot remove audit hooks."""
 
 
 def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None, used: UsedFiles) -> None:
     """Add the audit hook, which also notes used files; a branch already has it and switches to its own settings.
 
-    Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing needs a question.
+    Settings: as in `AuditSettings`, the kernel's own folder among the `folders`. None: nothing needs a question.
     """
     if settings is not None:
         keep_notes_of_ipython(shell)  # while nothing is asked: a branch would wait for ever for a host that has ended
@@ -362,7 +361,6 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     ADVICE.text = settings.get("advice", "")
 
     def is_service_thread() -> bool:
-        """Whether this thread carries replies, so that it must not wait for one."""
         kernel = shell.kernel  # a branch has another one
         iopub = getattr(kernel, "iopub_thread", None)
         threads = (getattr(kernel, "control_thread", None), getattr(iopub, "thread", None))
@@ -377,14 +375,14 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
 
 
 def on_rules(_stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-    """The rules have changed. Called in the control thread."""
+    """Take the changed rules. Called in the control thread."""
     for watch in WATCHES:
         watch.files.ask_about(message["content"]["asked"])
 
 
 @contextlib.contextmanager
 def nothing_asked() -> Iterator[None]:
-    """Do not ask about what this thread does for the kernel itself. In a branch this ends with `install`."""
+    """Ask nothing about the kernel's own work in this thread. In a branch this ends with `install`."""
     for watch in WATCHES:
         watch.asking.now = True
     try:
@@ -402,7 +400,7 @@ TELLING = re.compile(
 """Variables that change what a program loads, runs or talks to."""
 
 PROTECTING = re.compile("GIT_(CONFIG_COUNT|NO_LAZY_FETCH|PAGER)")
-"""Variables that keep git from starting what the settings of a folder name; a program without them is shown as one."""
+"""Variables that keep git from starting programs that a folder's settings name; a program without them is shown as one."""
 
 
 def shown_command(words: list[str], script: str | None, env: Any, known: Mapping[str, str]) -> str:
@@ -410,7 +408,7 @@ def shown_command(words: list[str], script: str | None, env: Any, known: Mapping
 
     Args:
         words: The program and its arguments.
-        script: What it gets as its input, as far as that is known.
+        script: Its input, as far as that is known.
         env: Its environment.
         known: The environment that the kernel was started with.
     """
@@ -425,12 +423,12 @@ def shown_command(words: list[str], script: str | None, env: Any, known: Mapping
 
 
 def is_posix(program: str) -> bool:
-    """Whether a shell is another one than bash, which reads some texts in other ways."""
+    """Whether a shell is not bash: it reads some texts in other ways."""
     return program in SHELLS and os.path.basename(os.path.realpath(shutil.which(program) or program)) != "bash"
 
 
 def _assigned(env: Any, known: Mapping[str, str]) -> list[str]:
-    """The variables that matter: those the kernel was not started with, and missing ones that protect git."""
+    """Return the variables that matter: new ones since the kernel's start, and missing ones that protect git."""
     new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
     changed = [name for name, value in new.items() if TELLING.fullmatch(name) and known.get(name) != value]
     gone = sorted(name for name in known if PROTECTING.fullmatch(name) and name not in new)
@@ -446,7 +444,7 @@ class Names:
 
     def __init__(self) -> None:
         self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
-        """For each address: the host, and for each port None or the reason of a denial."""
+        """The host of each address, and for each of its ports None or the reason of a denial."""
         find = socket.getaddrinfo
 
         @functools.wraps(find)
@@ -458,7 +456,6 @@ class Names:
         socket.getaddrinfo = getaddrinfo
 
     def remember(self, host: Any, found: list[Any]) -> None:
-        """Note the result of a lookup."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         verdicts: dict[int, Any] = {}
         for *_, address in found:

@@ -1,10 +1,9 @@
 """Ends a cell that is interrupted, and keeps the kernel. Standard library and IPython only.
 
-ipykernel raises `KeyboardInterrupt` wherever it is while a cell runs, and when a cell awaits it only cancels its task.
-So code that computes after an `await`, in another task or in a callback goes on; and a `KeyboardInterrupt` that reaches
-asyncio leaves the event loop, with which the kernel ends. Here the signal is heard at all times. What runs at that moment
-gets the exception if it is code of a cell, and never if it is code of the kernel; a cell that awaits is cancelled as well;
-and no exception leaves the loop.
+ipykernel raises `KeyboardInterrupt` at any place while a cell runs, and when a cell awaits it only cancels its task. So code
+that computes after an `await`, in another task or in a callback goes on; and a `KeyboardInterrupt` that reaches asyncio
+leaves the event loop, with which the kernel ends. Here the signal is heard at all times. Running code of a cell gets the
+exception, code of the kernel never does; a cell that awaits is cancelled as well; and no exception leaves the loop.
 
 A host that kills the kernel if the cell does not end says so (`freeact_interrupt`). Then one signal may not be enough: a
 pool waits for its threads, or a loop goes on after any exception. So the control thread repeats it.
@@ -28,14 +27,14 @@ AGAIN_SECONDS = 0.05
 PATIENCE_SECONDS = 0.8
 """Seconds that a cell has for its own clean-up before it is interrupted again."""
 FORCE_SECONDS = 1.2
-"""Seconds after which a cell that catches the exceptions is not left to do so any more."""
+"""Seconds after which a cell can no longer catch the exceptions."""
 
 OF_CELL: contextvars.ContextVar[bool] = contextvars.ContextVar("freeact_of_cell", default=False)
-"""Whether a cell has made the task or callback that runs; each inherits the context of its maker."""
+"""Whether a cell has made the running task or callback; each inherits the context of its maker."""
 
 
 class CellInterrupts:
-    """Hears SIGINT for the main thread, in which cells run."""
+    """Handler of SIGINT for the main thread, in which cells run."""
 
     def __init__(self) -> None:
         self.home = 0
@@ -45,22 +44,21 @@ class CellInterrupts:
         self.running: str | None = None
         """The id of the request that the kernel handles."""
         self.ending: set[str] = set()
-        """The requests that the control thread is to end, and that have not ended."""
+        """Requests that the control thread is to end, and that have not ended."""
         self.ended: str | None = None
         """The id of the last request that the kernel has handled."""
         self.task: asyncio.Task[Any] | None = None
-        """The task in which it does."""
+        """The task in which the kernel handles the request."""
         self.cell: asyncio.Future[Any] | None = None
-        """The task of a cell that awaits. None: the cell that runs does not, or none runs."""
+        """The task of a running cell that awaits."""
         self.wanted: str | None = None
-        """The request whose end the control thread has asked for by its last signal. None: the last one was the host's."""
+        """The request whose end the control thread wanted by its last signal. None: the last signal was the host's."""
         self.is_felt = False
-        """The running cell was interrupted."""
         self.asked_at: float | None = None
-        """When the host has asked for the end of a cell that has not ended. None: it waits for none."""
+        """The time at which the host asked for the end of a cell, until it ends."""
 
     def attach(self, shell: Any, loop: Any) -> None:
-        """This process is a kernel. Called again in a branch."""
+        """Begin in this kernel. Called again in a branch."""
         kernel = shell.kernel
         if not self.home:
             shell.events.register("pre_execute", self.on_cell)
@@ -75,17 +73,17 @@ class CellInterrupts:
         signal.signal(signal.SIGINT, self.on_signal)
 
     def is_ours(self, loop: Any) -> bool:
-        """Whether nothing may leave this loop."""
+        """Whether no exception may leave this loop."""
         return loop is self.loop and os.getpid() == self.home
 
     def begin(self) -> None:
-        """Called before the kernel handles a request. A cell before may have set a handler of its own."""
+        """Note the request. Called before the kernel handles it; an earlier cell may have set a handler of its own."""
         self.running, self.is_felt = self.kernel.get_parent("shell")["header"]["msg_id"], False
         self.task = asyncio.current_task(self.loop)
         signal.signal(signal.SIGINT, self.on_signal)
 
     def end(self) -> None:
-        """Called when it has."""
+        """Note the end of the request. Called after the kernel has handled it."""
         if self.running is not None:
             self.ended = self.running
             self.ending.discard(self.running)
@@ -95,7 +93,7 @@ class CellInterrupts:
             sys.settrace(None)
 
     def on_cell(self) -> None:
-        """Called where a cell begins, in a task of its own if it awaits. Before that ipykernel has set another handler."""
+        """Note the cell. Called where it begins, in its own task if it awaits; ipykernel has set another handler before."""
         OF_CELL.set(True)
         task = asyncio.current_task(self.loop)
         if self.cell is None and task is not self.task:
@@ -103,7 +101,7 @@ class CellInterrupts:
             signal.signal(signal.SIGINT, self.on_signal)
 
     def on_signal(self, _number: int, frame: FrameType | None) -> None:
-        """Interrupt the cell. Called in the main thread, between any two steps of what it does.
+        """Interrupt the cell. Called in the main thread, between any two steps of its code.
 
         Raises:
             KeyboardInterrupt: Code of a cell runs here.
@@ -130,7 +128,7 @@ class CellInterrupts:
 
     @property
     def seconds_asked(self) -> float:
-        """Seconds since the host has asked for the end of a cell that has not ended; 0: it waits for none."""
+        """The seconds since the host asked for the end of a cell that still runs; 0 if it has not."""
         asked_at = self.asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
@@ -140,7 +138,7 @@ class CellInterrupts:
             cell.cancel()
 
     def is_code(self, frame: FrameType | None) -> bool:
-        """Whether this is a frame of a cell, or of what it has called, and not of the kernel around it."""
+        """Whether a frame is of a cell or of code that it has called, not of the kernel around it."""
         shell = self.kernel.shell
         shows = type(shell).showtraceback.__code__
         ends_here = {type(shell).run_code.__code__: True, type(shell.events).trigger.__code__: True, shows: False}
@@ -158,11 +156,11 @@ class CellInterrupts:
         return False
 
     def is_callback(self, handle: Any, inner: FrameType | None) -> bool:
-        """Whether a callback of the loop, none of whose functions a cell has defined, was made by a cell.
+        """Whether a cell made a callback of the loop, none of whose functions a cell has defined.
 
         Args:
-            handle: Of the callback.
-            inner: What runs. None: it is written in C.
+            handle: The callback's handle.
+            inner: The running frame. None: the callback is written in C.
         """
         if not OF_CELL.get() or asyncio.current_task(self.loop) in {self.task, self.cell} - {None}:
             return False
@@ -179,7 +177,7 @@ class CellInterrupts:
             self.repeat(content["request"], time.monotonic() + content["seconds"])
 
     def repeat(self, request: str, until: float) -> None:
-        """See `on_message`."""
+        """Interrupt a cell until it has ended, or until this time."""
         if request not in self.ending or self.running not in (None, request) or time.monotonic() > until:
             self.ending.discard(request)
             return
@@ -191,7 +189,7 @@ class CellInterrupts:
 
 
 def raise_at_each_line(frame: FrameType | None) -> None:
-    """Interrupt the code that catches an interrupt, too: at its next line, which is that of the `except`."""
+    """Interrupt code that catches an interrupt, too: at its next line, which is that of the `except`."""
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":

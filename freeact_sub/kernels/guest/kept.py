@@ -1,4 +1,4 @@
-"""Says what to do where the kernel's wall keeps code from a file or from a process. Standard library only.
+"""Advice where the kernel's wall keeps code from a file or from a process. Standard library only.
 
 The system's own error names a file system that is read-only, and a program that installs packages says no more.
 """
@@ -12,10 +12,10 @@ import sysconfig
 INSTALLS = re.compile(
     r"\b(pip[\d.]*|uv|conda|mamba|micromamba|poetry|pdm)['\"]?\s[^|;&\n]*\b(install|add|sync|remove|uninstall|update)\b"
 )
-"""The command of a program that changes an environment."""
+"""A command that changes an environment."""
 ELSEWHERE = re.compile(r"\s(--target|-t|--prefix|--root|--dry-run|--help)\b")
 REFUSED = (errno.EROFS, errno.EBUSY)
-"""The errors for what is mounted read-only, and for moving it."""
+"""Errors of a read-only mount, and of moving one."""
 CONNECTS = ("multiprocessing.forkserver", "connect_to_new_process")
 """The module and function of the start method `forkserver`, the usual one since Python 3.14, that a wall refuses."""
 USE_FORK = (
@@ -25,26 +25,26 @@ USE_FORK = (
 
 
 class KeptAdvice:
-    """Advice on what code can do instead."""
+    """Advice to code that the wall refuses something."""
 
     def __init__(self) -> None:
         self.text = ""
-        """Empty: nothing is kept from this kernel."""
+        """The advice. Empty: the wall keeps nothing from this kernel."""
         self._needed = False
 
     def on_command(self, command: str) -> None:
-        """A command is about to be run."""
+        """Note a command to run."""
         if self.text and INSTALLS.search(command) and not ELSEWHERE.search(command):
             self._needed = True
 
     def on_end_of_cell(self) -> None:
-        """Tells a cell that has tried to install packages where the kernel cannot."""
+        """Advise a cell that has tried to install packages where the kernel cannot."""
         needed, self._needed = self._needed, False
         if needed and not os.access(sysconfig.get_path("purelib"), os.W_OK):
             print(self.text, file=sys.stderr, flush=True)
 
     def add_to(self, error: BaseException) -> None:
-        """Adds it to the error of a change, and to that of a process that cannot be started."""
+        """Add the advice to the error of a change, or of a process that cannot be started."""
         if isinstance(error, PermissionError) and _is_raised_in(error, *CONNECTS) and USE_FORK not in _notes_of(error):
             error.add_note(USE_FORK)
         if self.text and isinstance(error, OSError) and error.errno in REFUSED and self.text not in _notes_of(error):

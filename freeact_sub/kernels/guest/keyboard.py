@@ -1,4 +1,4 @@
-"""Asks a person for what code reads from a keyboard: `input()`, `getpass`, debuggers, `sys.stdin`.
+"""Asks a person for lines that code reads from a keyboard: `input()`, `getpass`, debuggers, `sys.stdin`.
 
 Sent into every kernel as source: standard library and IPython only. The question is a request to the host, like all others,
 and not Jupyter's `input_request`: it can come from any thread and also between cells, and it ends with its cell. Another
@@ -24,7 +24,7 @@ WAY_OUT = "put the value into the code, or ask for it in your reply"
 
 
 class KernelInput:
-    """Asks for lines, on behalf of the code in one kernel."""
+    """Questions on behalf of the code in one kernel that reads lines."""
 
     def __init__(self, kernel: Any, ask_host: Callable[..., Any]) -> None:
         """Args: ask_host: sends a method and its parameters, and waits for the answer."""
@@ -35,7 +35,7 @@ class KernelInput:
         self.stdin = Stdin(self.line)
 
     def input(self, prompt: Any = "") -> str:
-        """In place of the built-in function."""
+        """Ask for a line, in place of the built-in function."""
         if sys.stdin is not self.stdin:  # the code has put something else there, such as a text
             print(prompt, end="", flush=True)  # noqa: T201  # as the original
             if line := sys.stdin.readline():
@@ -46,13 +46,13 @@ class KernelInput:
         return self._ask("input()", str(prompt))
 
     def getpass(self, prompt: str = "Password: ", *arguments: Any, **options: Any) -> str:
-        """Replaces `getpass.getpass`. The answer is neither shown nor recorded."""
+        """Ask for a secret, in place of `getpass.getpass`. The answer is neither shown nor recorded."""
         if self._asks_itself:
             return str(self._getpass(prompt, *arguments, **options))
         return self._ask("getpass()", str(prompt), secret=True)
 
     def line(self) -> str:
-        """A line of standard input; empty at its end, which is where nobody answers."""
+        """Return a line of standard input; empty at its end, which is where nobody answers."""
         try:
             return f"{self._ask('sys.stdin', '')}\n"
         except StdinNotImplementedError:
@@ -86,24 +86,24 @@ class Stdin(io.TextIOWrapper):
         self._rest = ""
 
     def readline(self, size: int | None = -1) -> str:  # type: ignore[override]  # the stub has a narrower type
-        """As of any text."""
+        """Return a line, cut to the size."""
         text = self._rest or self._line()
         end = len(text) if size is None or size < 0 else size
         self._rest = text[end:]
         return text[:end]
 
     def read(self, size: int | None = -1) -> str:
-        """One answer is all there is; a person can write several lines into it."""
+        """Return one answer, which is all there is; a person can write several lines into it."""
         return self.readline(size)
 
     def readlines(self, hint: int = -1) -> list[str]:  # type: ignore[override]  # as above
-        """See `read`."""
+        """Return the lines of one answer."""
         del hint
         return self.read().splitlines(keepends=True)
 
 
 def install(kernel: Any, ask_host: Callable[..., Any]) -> None:
-    """Ask through the host whatever this kernel's code reads. Called again in a branch."""
+    """Ask through the host for all that this kernel's code reads. Called again in a branch."""
     keyboard = KernelInput(kernel, ask_host)
     # ipykernel puts its own functions into the two places for the time of each cell
     kernel.raw_input = builtins.input = keyboard.input

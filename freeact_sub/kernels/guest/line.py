@@ -1,4 +1,4 @@
-"""`Line`: how a kernel, and every process forked by its cells, asks the host.
+"""`Line`: questions to the host from a kernel, and from every process that its cells fork.
 
 Runs in kernels: standard library only. A forked process shares neither threads nor sockets with the kernel. It sends one
 end of its own socket to the kernel, which passes the question to the host and the reply back.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 WAITING_WORKER = ("concurrent.futures.thread", "_worker")
-"""The function in which a thread of a pool waits for work, with its module."""
+"""The function, with its module, in which a thread of a pool waits for work."""
 WALLED = "walled"
 """The reply to the question about a program that may start behind the wall for programs that only read."""
 NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
@@ -24,7 +24,7 @@ NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 OWN_ENDS: set[int] = set()
 """Pipes, connections and mapped files that belong to the kernel and not to its code, by inode."""
 OWN_CHILDREN: set[int] = set()
-"""Processes that the kernel has forked for itself, such as branches and those that save: no programs of its code."""
+"""Processes that the kernel has forked for itself, such as branches and savers; not programs of its code."""
 
 
 class LineThread(threading.Thread):
@@ -32,7 +32,7 @@ class LineThread(threading.Thread):
 
 
 def is_idle_worker(thread: threading.Thread) -> bool:
-    """Whether it is a thread of `asyncio.to_thread` that has nothing to do. A branch has a loop and a pool of its own."""
+    """Whether a thread of `asyncio.to_thread` has nothing to do. A branch has a loop and a pool of its own."""
     frame: Any = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # documented
     waits = frame is not None and (frame.f_globals["__name__"], frame.f_code.co_name) == WAITING_WORKER
     return waits and thread.name.startswith("asyncio_")
@@ -71,7 +71,7 @@ class Line:
             raise PermissionError(errno.EACCES, str(error)) from None
 
     def ask_through_kernel(self, params: dict[str, Any]) -> str | None:
-        """Asks from a forked process."""
+        """Ask from a forked process."""
         if self.theirs is None:
             raise RuntimeError(NO_LINE)
         ours, theirs = socket.socketpair()

@@ -1,7 +1,7 @@
 """`agent.mcp` and `agent.tools`: tools of MCP servers and functions of the program, as code in a kernel sees them.
 
 Sent into every kernel as source. An output schema becomes a type for the tool's signature, and lines for its help. The
-values stay plain JSON data: a server's word on what it returns is shown, and not enforced. What is no text is a `Blob`, and
+values stay plain JSON data: a server's word on its results is shown, and not enforced. Other data than text is a `Blob`, and
 several parts are `Contents`.
 """
 
@@ -36,7 +36,7 @@ class Namespace:
         """Make it; nothing is looked up yet.
 
         Args:
-            path: How code writes it.
+            path: The expression by which code reaches it.
             names: Returns the host's names by their Python names; asked with True when a name is not among them.
             make: Takes a name of the host's.
             doc: Its help.
@@ -72,7 +72,7 @@ class Namespace:
 
 
 def identifier(name: str, kind: str = "tool") -> str:
-    """The Python name for a server, a tool or an argument. Args: kind: stands before a name that cannot stand alone."""
+    """Return the Python name for a server, a tool or an argument. Args: kind: put before a name that cannot stand alone."""
     # Python reads all forms of a letter as one
     python_name = "".join(char if f"a{char}".isidentifier() else "_" for char in unicodedata.normalize("NFKC", str(name)))
     if not python_name.isidentifier() or keyword.iskeyword(python_name) or python_name.startswith("_"):
@@ -81,7 +81,7 @@ def identifier(name: str, kind: str = "tool") -> str:
 
 
 def python_names(own_names: Iterable[str], kind: str = "tool") -> dict[str, str]:
-    """The names by their Python names, in order. One that is a Python name keeps it; of others, equal ones are numbered."""
+    """Return names by their Python names, in order. A Python name stays as it is; of others, equal ones are numbered."""
     listed = list(own_names)
     found = {name: name for name in listed if identifier(name, kind) == name}
     by_own_name = {name: name for name in found}
@@ -97,7 +97,7 @@ def python_names(own_names: Iterable[str], kind: str = "tool") -> dict[str, str]
 
 
 def of_reply(value: Any) -> Any:
-    """What code gets of a reply of the host."""
+    """Return the value that code gets for a reply of the host."""
     match value:
         case {"blocks": list(blocks)}:
             return of_blocks(blocks)
@@ -107,7 +107,7 @@ def of_reply(value: Any) -> Any:
 
 
 def server_namespace(requests: Any, server: str, path: str) -> Namespace:
-    """The tools of a server, requested from the host at their first use, and functions for what else it offers."""
+    """Return the tools of a server, requested at their first use, and functions for its resources and prompts."""
     doc = (
         f"Tools of the MCP server {server}, and `read(uri)`, `resources()`, `prompt(name, ...)`, `prompts()`; where a tool "
         "has the same name, a `_` stands behind these."
@@ -117,7 +117,7 @@ def server_namespace(requests: Any, server: str, path: str) -> Namespace:
 
 
 def functions_of(requests: Any, server: str) -> dict[str, Callable[..., Any]]:
-    """Functions for the resources and prompts of a server."""
+    """Return functions for the resources and prompts of a server."""
 
     def read(uri: str) -> Any:
         """Read a resource: a text as `str`, other data as `bytes` with a `mime_type`; several contents as a list.
@@ -150,22 +150,22 @@ def functions_of(requests: Any, server: str) -> dict[str, Callable[..., Any]]:
 
 
 def tools_namespace(requests: Any, kind: str, path: str, doc: str) -> Namespace:
-    """Tools, requested from the host at their first use. Args: kind: begins the names of requests."""
+    """Return a namespace of tools, requested from the host at their first use. Args: kind: begins the names of requests."""
     listed = Listed(requests, kind, {})
     return Namespace(path, listed.names, listed.function, doc)
 
 
 class Listed:
-    """Tools as the host has listed them. Those of a server may change: they are looked at anew once in each cell."""
+    """Tools as the host has listed them. A server's tools may change: they are looked up anew once in each cell."""
 
     def __init__(self, requests: Any, kind: str, where: dict[str, str], others: dict[str, Any] | None = None) -> None:
         """Make it; nothing is requested yet.
 
         Args:
-            requests: Reach the host.
+            requests: The way to the host.
             kind: Begins the names of requests.
             where: Goes with each request.
-            others: Functions besides the tools; where a tool has the same name, a `_` stands behind theirs.
+            others: Functions besides the tools; where a tool has the same name, a `_` is added to theirs.
         """
         self._requests, self._kind, self._where, self._others = requests, kind, where, others or {}
         self._tools: dict[str, dict[str, Any]] = {}
@@ -175,7 +175,7 @@ class Listed:
         self._cell: Any = None
 
     def names(self, again: bool) -> dict[str, str]:
-        """The host's names by their Python names. Args: again: the list may be out of date."""
+        """Return the host's names by their Python names. Args: again: the list may be out of date."""
         cell = cell_of(self._requests)
         if again or not self._version or cell != self._cell:
             reply = self._requests.ask(f"{self._kind}_tools", known=self._version, **self._where)
@@ -185,7 +185,7 @@ class Listed:
         return self._names
 
     def function(self, own_name: str) -> Any:
-        """The function for a name of the host's."""
+        """Return the function for a name of the host's."""
         if own_name not in self._made:
             python_name = next(known for known, name in self._names.items() if name == own_name)
             method = f"{self._kind}_call"
@@ -206,7 +206,7 @@ class Listed:
 
 
 def cell_of(requests: Any) -> Any:
-    """What distinguishes the cell that runs from others; None: no kernel is there."""
+    """Return a mark of the running cell, which no other cell has. None: no kernel is there."""
     kernel = getattr(requests, "kernel", None)
     return None if kernel is None else kernel.get_parent("shell").get("header", {}).get("msg_id")
 
@@ -214,7 +214,7 @@ def cell_of(requests: Any) -> Any:
 def tool_function(
     requests: Any, method: str, tool: dict[str, Any], python_name: str, where: dict[str, str]
 ) -> Callable[..., Any]:
-    """A function for a tool, with signature and docstring made from the tool's JSON schema."""
+    """Return a function for a tool, with signature and docstring made from the tool's JSON schema."""
     schema = tool.get("parameters_json_schema") or {}
     names = python_names(schema.get("properties") or {}, "argument")
     by_own_name = {own_name: name for name, own_name in names.items()}
@@ -243,7 +243,7 @@ def tool_function(
 
 
 def what_is_wrong(problem: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> str:
-    """The message for arguments that do not fit; unknown ones come first, since a missing one may be mistyped."""
+    """Return the message for arguments that do not fit; unknown ones come first, since a missing one may be mistyped."""
     known = signature.parameters
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
     unknown = [name for name in kwargs if name not in known and not takes_any]
@@ -258,7 +258,7 @@ def what_is_wrong(problem: str, signature: inspect.Signature, kwargs: dict[str, 
 
 
 def signature_of(schema: dict[str, Any], names: dict[str, str]) -> inspect.Signature:
-    """Signature for a JSON schema. Args: names: the schema's own names by their Python names."""
+    """Return the signature for a JSON schema. Args: names: the schema's own names by their Python names."""
     required = set(schema.get("required") or ())
     properties = schema.get("properties") or {}
     parameters = []
@@ -296,12 +296,11 @@ def docstring_of(tool: dict[str, Any], schema: dict[str, Any], names: dict[str, 
 # --- the values that tools return
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
-"""The types that a cell displays."""
 SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
 MAX_DEPTH = 8
 MAX_CHOICES = 20
 MAX_FIELDS = 50
-"""That help lists of one object."""
+"""Most fields of one object that help lists."""
 
 
 class Blob(bytes):
@@ -325,7 +324,6 @@ class Blob(bytes):
     __str__ = __repr__
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """See IPython."""
         bundle = {"text/plain": repr(self)}
         kind = self.mime_type.partition(";")[0].strip().lower()
         if kind == "image/svg+xml":
@@ -336,10 +334,10 @@ class Blob(bytes):
 
 
 class Contents(list[Any]):
-    """Several parts of one response: texts, blobs, and what is neither as the protocol writes it."""
+    """Several parts of one response: texts, blobs, and other parts as the protocol writes them."""
 
     def _ipython_display_(self) -> None:
-        """See IPython. Each part is displayed by itself."""
+        """Display each part by itself."""
         display: Any = importlib.import_module("IPython.display").display
         for part in self:
             if isinstance(part, str):
@@ -349,13 +347,13 @@ class Contents(list[Any]):
 
 
 def of_blocks(blocks: list[Any]) -> Any:
-    """The parts of a response; one that stands alone is returned as it is."""
+    """Return the parts of a response; a single one is returned as it is."""
     parts = [of_block(block) for block in blocks]
     return parts[0] if len(parts) == 1 else Contents(parts)
 
 
 def of_block(block: Any) -> Any:
-    """One block of a response: text as `str`, other data as a `Blob`, a link or an unknown kind as it is."""
+    """Return one block of a response: text as `str`, other data as a `Blob`, a link or an unknown kind as it is."""
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -367,7 +365,7 @@ def of_block(block: Any) -> Any:
 
 
 def of_resource(resource: dict[str, Any]) -> Any:
-    """The content of a resource: text as `str`, other data as a `Blob`."""
+    """Return the content of a resource: text as `str`, other data as a `Blob`."""
     match resource:
         case {"text": str(text)}:
             return text
@@ -377,7 +375,7 @@ def of_resource(resource: dict[str, Any]) -> Any:
 
 
 def blob_of(data: str, about: dict[str, Any]) -> Blob | None:
-    """The bytes that base64 stands for. None: it is not base64."""
+    """Return the bytes that base64 stands for, if it is base64."""
     try:
         content = base64.b64decode(data, validate=True)
     except ValueError:
@@ -387,7 +385,7 @@ def blob_of(data: str, about: dict[str, Any]) -> Blob | None:
 
 
 def unwrapped(schema: Any) -> Any:
-    """The schema of what code gets: a value that is no object comes in an object with the one key `result`."""
+    """Return the schema of the value for code: a value that is no object comes in an object with the one key `result`."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if isinstance(properties, dict) and properties.keys() == {"result"}:
         definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
@@ -396,7 +394,7 @@ def unwrapped(schema: Any) -> Any:
 
 
 def type_of(schema: Any, name: str, root: Any = None, depth: int = 0) -> Any:
-    """The type that a schema describes; `Any` where it says nothing that Python can say.
+    """Return the type that a schema describes; `Any` where Python has none for it.
 
     Args:
         schema: The schema.
@@ -424,7 +422,7 @@ def type_of(schema: Any, name: str, root: Any = None, depth: int = 0) -> Any:
 
 
 def object_of(schema: dict[str, Any], name: str, root: Any, depth: int) -> Any:
-    """The type of an object: with the names of its fields, if the schema has them."""
+    """Return the type of an object: with the names of its fields, if the schema has them."""
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         rest = schema.get("additionalProperties")
@@ -443,7 +441,7 @@ def object_of(schema: dict[str, Any], name: str, root: Any, depth: int) -> Any:
 
 
 def one_of(kinds: typing.Iterable[Any]) -> Any:
-    """The union of types."""
+    """Return the union of types."""
     found = tuple(kinds)
     return Union[found] if found and Any not in found else Any  # noqa: UP007  # a tuple of types
 
@@ -454,7 +452,7 @@ def is_choice(value: Any) -> bool:
 
 
 def target_of(reference: Any, root: Any) -> Any:
-    """The schema that a reference inside the document names; None: there is none."""
+    """Return the schema that a reference inside the document names, if there is one."""
     node = root
     for part in str(reference).removeprefix("#").split("/")[1:]:
         node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
@@ -462,7 +460,7 @@ def target_of(reference: Any, root: Any) -> Any:
 
 
 def lines_of(schema: Any) -> list[str]:
-    """Lines of help about what is returned; empty: the schema says nothing."""
+    """Return lines of help about the result; none where the schema says nothing."""
     root, listed = schema, False
     if isinstance(schema, dict) and schema.get("type") == "array":
         schema, listed = schema.get("items"), True
@@ -481,6 +479,6 @@ def lines_of(schema: Any) -> list[str]:
 
 
 def text_of(schema: Any) -> str:
-    """The description of a schema."""
+    """Return the description in a schema."""
     about = schema.get("description") if isinstance(schema, dict) else None
     return " ".join(about.split()) if isinstance(about, str) else ""

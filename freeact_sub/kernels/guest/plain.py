@@ -3,9 +3,8 @@
 Sent into every kernel as source. Strict JSON has no NaN, and UTF-8 no half characters: Jupyter's own encoder loses the whole
 message for one of them, or prints a warning into the cell's output.
 
-A host reads each message at once, and serves all agents meanwhile. Long text goes in pieces. Of a display, the kinds that
-are too large are left out, and a line says which. An error, and the reply to a cell, are shortened: a host that gets no
-reply waits for it.
+A host reads each message at once, and serves all agents meanwhile. Long text goes in pieces. Too large kinds of a display
+are left out, and a line names them. An error or reply to a cell is shortened: a host without a reply would wait for it.
 """
 
 import base64
@@ -24,24 +23,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MAX_MESSAGE_BYTES = 16 * 2**20
-"""The bound on a message of a kernel. A host reads one at once, and nothing else meanwhile: this takes it some 0.1 s."""
+"""Size limit of a message of a kernel. A host reads one at once, and does nothing else meanwhile, for about 0.1 s."""
 MAX_VALUES = 500_000
-"""The bound on the values in a message: many small ones take up to 50 times as long to read as a text of the same size."""
+"""Limit of the values in a message: many small ones take up to 50 times as long to read as a text of the same size."""
 LOOKED_AT_BYTES = 2**17
 """Smaller messages cannot have too many."""
 MAX_DEPTH = 200
 SHOWN_CHARS = 60
-"""Of the place of a value."""
+"""Most characters of the place of a value."""
 HALF = re.compile(r"[\ud800-\udfff]")
 
 
 def whole_text(text: str) -> str:
-    r"""The text with half characters written out (`\ud83d`), as `repr` does."""
+    r"""Return the text with half characters written out (`\ud83d`), as `repr` does."""
     return text if text.isascii() else HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def plain(value: Any, where: str = "value", depth: int = 0) -> Any:
-    """The value as JSON data: null for what is no number, text for times and decimals, lists for sets and arrays.
+    """Return the value as JSON data: null for what is no number, text for times and decimals, lists for sets and arrays.
 
     Raises:
         TypeError: It cannot be JSON data; the message names the place.
@@ -67,7 +66,7 @@ def plain(value: Any, where: str = "value", depth: int = 0) -> Any:
 
 
 def of_simple(value: Any) -> Any:
-    """A simpler form of a value; itself where there is none."""
+    """Return a simpler form of a value; itself where there is none."""
     if isinstance(value, enum.Enum):
         return value.value
     if type(value).__name__ == "NAType":  # pandas' NA, which compares to nothing
@@ -90,7 +89,7 @@ def of_simple(value: Any) -> Any:
 
 
 def of_number(value: Any) -> Any:
-    """A number as Python's own, None where it is none; an array as lists; another value as itself."""
+    """Return a number as Python's own, or None for NaN; an array as lists; another value as itself."""
     kind: Any = type(value)
     if isinstance(value, numbers.Integral):
         return value if kind is int else int(value)
@@ -105,7 +104,7 @@ def of_number(value: Any) -> Any:
 
 
 def key_of(name: Any) -> str:
-    """A name in an object, as JSON writes it."""
+    """Return a name in an object, as JSON writes it."""
     if isinstance(name, str):
         return whole_text(str(name))
     if name is None or isinstance(name, bool | int | float):
@@ -125,7 +124,7 @@ def check_names(value: Mapping[Any, Any], where: str) -> None:
 
 
 def shown(value: Any) -> Any:
-    """Like `plain`, for display: a value that JSON cannot express becomes text."""
+    """Return the value as `plain` does, for display: a value that JSON cannot express becomes text."""
     try:
         return plain(value)
     except Exception:  # noqa: BLE001  # border: code of the value's type may raise anything
@@ -138,7 +137,7 @@ ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=plain).en
 
 
 def pack(value: Any) -> bytes:
-    """A part of a Jupyter message."""
+    """Return a part of a Jupyter message."""
     try:
         text = ENCODE(value)
     except (TypeError, ValueError, RecursionError):
@@ -150,7 +149,7 @@ def pack(value: Any) -> bytes:
 
 
 def too_large(part: bytes) -> str:
-    """Say how large a part of a message is, if it is too large. It is not read, only counted."""
+    """Return the size of a part of a message in words, if it is too large. Its values are counted, not read."""
     if len(part) > MAX_MESSAGE_BYTES:
         return f"it has {len(part):,} bytes, more than {MAX_MESSAGE_BYTES:,}"
     if len(part) > LOOKED_AT_BYTES and values_in(part) > MAX_VALUES:
@@ -159,7 +158,7 @@ def too_large(part: bytes) -> str:
 
 
 def values_in(part: bytes) -> int:
-    """At least the number of the values in JSON, by the commas and brackets outside of its texts."""
+    """Return a lower bound of the number of values in JSON, by the commas and brackets outside of its texts."""
     if part.count(b",") + part.count(b"[") + part.count(b"{") <= MAX_VALUES:
         return 0
     bare = part.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -174,18 +173,18 @@ def values_in(part: bytes) -> int:
 
 PIECE_CHARS = 100_000
 SHORT_CHARS = 2000
-"""Of each text of an error that is shortened."""
+"""Most characters of each text of a shortened error."""
 SHORT_LINES = 20
-"""Of its traceback; each stands for a frame."""
+"""Most lines of a shortened traceback; each stands for a frame."""
 DISPLAYS = ("display_data", "update_display_data", "execute_result")
 
 
 class PartTooLargeError(ValueError):
-    """A message is too large to be sent; the text says how large it is."""
+    """A message that is too large to be sent; the text tells its size."""
 
 
 def pack_within_bounds(value: Any) -> bytes:
-    """A part of a message, as `pack`. Raises: PartTooLargeError: It is too large."""
+    """Return a part of a message, as `pack`. Raises: PartTooLargeError: It is too large."""
     data = pack(value)
     if reason := too_large(data):
         raise PartTooLargeError(reason)
@@ -225,7 +224,7 @@ def install(session: Any) -> None:
 
 
 def long_text(kind: str, content: Any) -> str:
-    """Say how long the text of a message is if it is too long, before it is made a message in vain."""
+    """Return the length of a message's text in words if it is too long, before a message is made of it in vain."""
     if not isinstance(content, dict):  # code in a cell may send anything
         return ""
     if kind == "stream":
@@ -240,7 +239,7 @@ def long_text(kind: str, content: Any) -> str:
 
 
 def pieces(kind: str, content: dict[str, Any], reason: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is sent in place of a message. Args: reason: how large it is."""
+    """Yield the substitutes of a message. Args: reason: its size in words."""
     if kind == "stream":
         yield from streamed(content["name"], content["text"])
     elif kind in DISPLAYS:
@@ -252,13 +251,13 @@ def pieces(kind: str, content: dict[str, Any], reason: str) -> Iterator[tuple[st
 
 
 def streamed(name: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A text as messages of a standard stream."""
+    """Yield a text as messages of a standard stream."""
     for start in range(0, len(text), PIECE_CHARS):
         yield "stream", {"name": name, "text": text[start : start + PIECE_CHARS]}
 
 
 def displayed(kind: str, content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A display without what is too large in it, after its text and a line that names the rest."""
+    """Yield a display without its too large kinds, after its text and a line that names them."""
     kept, size = {}, 0
     for name, value in content["data"].items():
         data = pack(value)
@@ -277,7 +276,7 @@ def displayed(kind: str, content: dict[str, Any]) -> Iterator[tuple[str, dict[st
 
 
 def shortened(content: dict[str, Any], reason: str) -> dict[str, Any]:
-    """An error or a reply with short texts and nothing else that may be large."""
+    """Return an error or a reply with short texts and nothing else that may be large."""
     texts = {name: text[:SHORT_CHARS] for name, text in content.items() if isinstance(text, str)}
     if "evalue" in texts and len(content["evalue"]) > SHORT_CHARS:
         texts["evalue"] += f" [… shortened: {reason}]"

@@ -15,25 +15,24 @@ from typing import Any, BinaryIO
 from . import plain, values  # relative, for in a kernel they are parts of another package
 
 MAX_BYTES = 2**30
-"""The largest file."""
 MAX_JSON_BYTES = 2**27
-"""All JSON in a file: as objects of Python it takes up to 25 times as much."""
+"""Size limit of all JSON in a file: as objects of Python it takes up to 25 times as much."""
 MAX_LEVELS = 8
 MAX_ITEMS = 1000
-"""Of a list or dict that holds arrays or frames."""
+"""Most items of a list or dict that holds arrays or frames."""
 NUMBERS = "biufcmM"
-"""The kinds of numpy's types in a frame."""
+"""Kinds of numpy's types in a frame."""
 KINDS = f"{NUMBERS}SUV"
-"""The kinds in an array."""
+"""Kinds of numpy's types in an array."""
 MASKED = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)} | {"boolean", "Float32", "Float64"}
 PLAIN = (type(None), bool, int, float, str, list, dict)
-"""The types of values in a column of objects that JSON brings back as they were."""
+"""Types of values in a column of objects that JSON brings back unchanged."""
 FRAMES = {"DataFrame": "pandas", "Series": "pandas", "ndarray": "numpy"}
-"""Types of values that come as arrays, and their modules."""
+"""Types of values sent as arrays, and their modules."""
 
 
 def block_type(output: Any) -> str:
-    """The name of a type of arrays or frames, such as `pandas.DataFrame`; empty for all other types."""
+    """Return the name of a type of arrays or frames, such as `pandas.DataFrame`; empty for all other types."""
     name = getattr(output, "__name__", "")
     module = FRAMES.get(name, "")
     return f"{module}.{name}" if isinstance(output, type) and output.__module__.partition(".")[0] == module else ""
@@ -53,7 +52,7 @@ def write_variable(name: str, variable: str, namespace: dict[str, Any]) -> None:
 
 
 class ValueWriter:
-    """Writes the blocks of a value, and returns what describes it."""
+    """Writer of the blocks of a value."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -61,7 +60,7 @@ class ValueWriter:
         self.pandas: Any = sys.modules.get("pandas")
 
     def node(self, value: Any, where: str, level: int = 0) -> dict[str, Any]:
-        """Write a value. Args: where: names it in errors."""
+        """Write a value; return its description. Args: where: names it in errors."""
         if isinstance(value, bytes | bytearray):
             return {"bytes": self.block(value, where)}
         if self.is_block(value):
@@ -75,16 +74,16 @@ class ValueWriter:
         return {"json": self.json(value, where)}
 
     def is_frame(self, value: Any) -> bool:
-        """Whether it is a frame, a series or an index of pandas."""
+        """Whether a value is a frame, a series or an index of pandas."""
         kinds = self.pandas
         return kinds is not None and isinstance(value, kinds.DataFrame | kinds.Series | kinds.Index)
 
     def is_block(self, value: Any) -> bool:
-        """Whether it is an array or a frame."""
+        """Whether a value is an array or a frame."""
         return self.is_frame(value) or (self.numpy is not None and isinstance(value, self.numpy.ndarray))
 
     def holds_blocks(self, items: Collection[Any], level: int) -> bool:
-        """Whether there are arrays or frames among these, at any level."""
+        """Whether arrays or frames are among the items, at any level."""
         if level >= MAX_LEVELS or len(items) > MAX_ITEMS:
             return False
         for item in items:
@@ -94,19 +93,19 @@ class ValueWriter:
         return False
 
     def block(self, data: Any, where: str) -> list[int]:
-        """Write bytes, and return where they are."""
+        """Write bytes, and return their place."""
         self.check_room(len(data), where)
         return values.put(self.file, data)
 
     def check_room(self, size: int, where: str) -> None:
-        """Raise ValueError if so many bytes more are too many."""
+        """Raise ValueError if the file has no room for this many more bytes."""
         if self.file.tell() + size > MAX_BYTES:
             raise ValueError(
                 f"{where} is too large: at most {MAX_BYTES:,} bytes can be handed out; let the code write it to a file"
             )
 
     def json(self, value: Any, where: str) -> list[int]:
-        """Write a plain value."""
+        """Write a plain value, and return its place."""
 
         def simpler(item: Any) -> Any:
             if hasattr(item, "model_dump") and not isinstance(item, type):
@@ -133,7 +132,7 @@ class ValueWriter:
         return self.block(data, where)
 
     def array(self, array: Any, where: str) -> list[int]:
-        """Write an array as npy."""
+        """Write an array as npy, and return its place."""
         if array.dtype.kind not in KINDS or array.dtype.hasobject or isinstance(array, self.numpy.ma.MaskedArray):
             raise TypeError(
                 f"{where} is an array of {array.dtype}{' with a mask' if hasattr(array, 'mask') else ''}, which cannot be "
@@ -145,7 +144,7 @@ class ValueWriter:
         return [start, self.file.tell() - start]
 
     def frame(self, value: Any, where: str) -> dict[str, Any]:
-        """Write a frame, a series or an index."""
+        """Write a frame, a series or an index, and return its description."""
         if isinstance(value, self.pandas.Index):
             return {"index": self.index(value, where)}
         index = self.index(value.index, f"the index of {where}")
@@ -161,11 +160,11 @@ class ValueWriter:
         return node | {"frame": [self.column(column, f"{where}[{column.name!r}]") for column in columns]}
 
     def is_of_numpy(self, kind: Any) -> bool:
-        """Whether it is a type of numpy's, not of pandas'."""
+        """Whether a type is numpy's, not pandas'."""
         return isinstance(kind, self.numpy.dtype)
 
     def index(self, index: Any, where: str) -> dict[str, Any]:
-        """Write an index."""
+        """Write an index, and return its description."""
         pandas = self.pandas
         if isinstance(index, pandas.MultiIndex):
             levels = [index.get_level_values(place) for place in range(index.nlevels)]
@@ -177,7 +176,7 @@ class ValueWriter:
         return {"values": self.column(index, where), "name": name, "freq": getattr(index, "freqstr", None)}
 
     def column(self, column: Any, where: str) -> dict[str, Any]:
-        """Write the values of a series or an index."""
+        """Write the values of a series or an index, and return their description."""
         kind, pandas = column.dtype, self.pandas
         if self.is_of_numpy(kind) and kind.kind in NUMBERS:
             return {"array": self.array(column.to_numpy(), where)}
@@ -199,12 +198,12 @@ class ValueWriter:
         raise TypeError(f"{where} has values of type {kind}, which cannot be handed out: convert them")
 
     def texts(self, column: Any, where: str) -> list[int]:
-        """Write a column of texts; a missing one is null."""
+        """Write a column of texts, null for a missing one; return its place."""
         missing = self.numpy.asarray(column.isna())
         return self.json([None if gone else text for text, gone in zip(column, missing, strict=True)], where)
 
     def objects(self, column: Any, where: str) -> list[int]:
-        """Write a column of objects, if they are plain."""
+        """Write a column of objects, if they are plain; return its place."""
         items = [*column]
         for item in items:
             if type(item) not in PLAIN:
@@ -226,14 +225,14 @@ def check_names(value: Any, where: str) -> None:
 
 
 def name_of(name: Any, where: str) -> Any:
-    """The name of a series or an index, as JSON brings it back."""
+    """Return the name of a series or an index, in a form that JSON brings back unchanged."""
     if name is not None and type(name) not in (str, int, float, bool):
         raise TypeError(f"{where} has the name {name!r}, which cannot be handed out: make it a text")
     return name
 
 
 def zone_of(zone: Any, where: str) -> Any:
-    """A time zone: its name, or its distance from UTC in seconds."""
+    """Return a time zone: its name, or its distance from UTC in seconds."""
     name = getattr(zone, "key", None) or getattr(zone, "zone", None)
     if isinstance(name, str):
         return name

@@ -1,6 +1,6 @@
 """Runs `!cmd` and `pty.spawn`. Sent into every kernel as source: standard library and IPython only.
 
-As IPython's own, it shows the output of the command as it comes, in a terminal. But nobody types into that terminal: the
+Like IPython's own, it shows the output of the command as it comes, in a terminal. But nobody types into that terminal: the
 input of the command is at its end, and it has no terminal to ask on (`/dev/tty`), like any other program of a kernel. A
 program that takes over the terminal to read keys, such as a pager or an editor, would wait for ever: it is ended.
 """
@@ -24,23 +24,23 @@ from typing import Any, TypeAlias
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 """Rows and columns, as pexpect's terminals have them."""
 LOOK_SECONDS = 0.05
-"""Processes in the background may keep the terminal open after the command: so its end is looked for too."""
+"""Seconds between looks at whether the command has ended: programs in the background may keep its terminal open."""
 DRAIN_SECONDS = 1.0
-"""Such processes are not listened to for longer."""
+"""Seconds of output from programs in the background after the command."""
 INTERRUPT_SECONDS = 0.2
 """Seconds that an interrupted command has before it is killed."""
 FOREVER = float("inf")
 READ_BYTES = 65536
 SIGNALS = range(1, 65)
 EXITED_BY_SIGNAL = 128
-"""A shell reports the signal that has ended its command as an exit code above this, by the number of the signal."""
+"""Exit codes above this are a signal's number plus this: a shell reports so the signal that has ended its command."""
 
 
 ENDS_OF_INPUT = b"\x04" * 64
-"""For a program that reads a line from the terminal to which it writes; each read takes one."""
+"""Ends of input for a program that reads lines from the terminal to which it writes; each read takes one."""
 NOBODY_TYPES = "\r\n[ended: the command waits for keys, and nobody can type them]\r\n"
 ENVIRONMENT = {"EDITOR": "false", "VISUAL": "false", "GIT_TERMINAL_PROMPT": "0"}
-"""Programs that would start an editor, or ask, fail and say how to do without. ipykernel does the same for pagers."""
+"""Variables with which programs that would start an editor, or ask, fail and advise. ipykernel sets those for pagers."""
 
 
 Read: TypeAlias = Callable[[int], bytes]
@@ -48,11 +48,11 @@ ORIGINAL_SPAWN: Callable[..., int] = pty.spawn
 
 
 class WaitsForKeysError(Exception):
-    """The command reads keys, which nobody can type."""
+    """A command reads keys, which nobody can type."""
 
 
 def install(module: Any) -> None:
-    """Run the commands of a shell. Args: module: of the shell's class, which calls its global `system`."""
+    """Run the commands of a shell from now on. Args: module: the module of its class, which calls its global `system`."""
     if hasattr(module, "system"):
         module.system = system
     pty.spawn = spawn
@@ -77,7 +77,7 @@ def system(command: str) -> int:
 
 
 def spawn(argv: Any, master_read: Read | None = None, stdin_read: Read | None = None) -> int:
-    """In place of `pty.spawn`, which would wait for a keyboard. Code that types itself (`stdin_read`) gets the original.
+    """Run a program, in place of `pty.spawn`, which waits for a keyboard. Code that types (`stdin_read`) gets the original.
 
     `subprocess` announces the program to the audit hook.
     """
@@ -88,12 +88,12 @@ def spawn(argv: Any, master_read: Read | None = None, stdin_read: Read | None = 
 
 
 def read(terminal: int) -> bytes:
-    """Reads what a program has put out."""
+    """Read the output of a program."""
     return os.read(terminal, READ_BYTES)
 
 
 def _run(argv: list[str], read: Read = read) -> int:
-    """Run a program in a terminal, and print its output. Returns its exit code, or the negative number of a signal."""
+    """Run a program in a terminal, and print its output. Return its exit code, or the negative number of a signal."""
     with _terminal() as (ours, theirs):
         try:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True)
@@ -116,7 +116,7 @@ def _run(argv: list[str], read: Read = read) -> int:
 
 @contextlib.contextmanager
 def _terminal() -> Iterator[tuple[int, int]]:
-    """A terminal: the end to read, and the end for a program, which the caller closes."""
+    """Yield two ends of a terminal: one to read, and one for a program, which the caller closes."""
     ours, theirs = pty.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE)
@@ -129,7 +129,7 @@ def _terminal() -> Iterator[tuple[int, int]]:
 
 
 def _show(terminal: int, process: "subprocess.Popen[bytes]", read: Read, until: float = FOREVER) -> None:
-    """Print what comes, until nobody can write any more, or the process has ended and what it has put out is read."""
+    """Print output until no program can write any more, or the process has ended and all its output is read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while (now := time.monotonic()) < until:
         if process.poll() is not None:

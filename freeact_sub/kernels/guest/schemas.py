@@ -141,7 +141,7 @@ class Converter:
         """Return a value of the type, from JSON.
 
         Raises:
-            ValueError: It is none; the text says where.
+            ValueError: The JSON does not have the type; the text says where.
         """
         origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
         if kind is Any:
@@ -212,7 +212,7 @@ def is_fixed(origin: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def fields_of(kind: Any) -> dict[str, tuple[Any, bool]] | None:
-    """Type of each field of a class, and whether it is needed; None: it is neither a dataclass nor a typed dict."""
+    """Return the type of each field of a dataclass or typed dict, and whether it is needed. None: another class."""
     if typing.is_typeddict(kind):
         return {name: (item, name in kind.__required_keys__) for name, item in typing.get_type_hints(kind).items()}
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):

@@ -1,7 +1,7 @@
 """Skills, for code in a kernel: `agent.skill("NAME")` loads one, and `from skills import NAME` imports its Python.
 
-Sent into every kernel as source, with the standard library only. The Python of a skill comes from the host, which has read
-it when somebody trusted it: nothing is installed, no search path changes, and what a cell writes is not what is imported.
+Sent into every kernel as source, with the standard library only. The Python of a skill comes from the host, which read it
+when a person trusted it: nothing is installed, no search path changes, and files that a cell writes are not imported.
 """
 
 import importlib.machinery
@@ -15,14 +15,14 @@ PACKAGE = "skills"
 
 
 class SkillFinder(MetaPathFinder, InspectLoader):
-    """Finds and loads the modules of skills. A package `skills` of the user's own, and its modules, are found before."""
+    """Finder and loader of the modules of skills. A package `skills` of the user's own is found before, with its modules."""
 
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
-        """By whole name."""
+        """The modules by their whole names."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Return the spec of a skill's module."""
         if (name != PACKAGE and name not in self.modules) or not self.modules:
             return None
         other = next(filter(None, (finder.find_spec(name, path, target) for finder in self._others())), None)
@@ -40,18 +40,18 @@ class SkillFinder(MetaPathFinder, InspectLoader):
         return [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
 
     def is_package(self, name: str) -> bool:
-        """See `importlib.abc.InspectLoader`."""
+        """Whether a module is a package."""
         return name == PACKAGE or bool(self.modules[name]["is_package"])
 
     def get_source(self, name: str) -> str:
-        """See `importlib.abc.InspectLoader`."""
+        """Return a module's source."""
         return "" if name == PACKAGE else str(self.modules[name]["source"])
 
     def create_module(self, spec: Any) -> None:
-        """See `importlib.abc.Loader`."""
+        """Return None, for Python's own kind of module."""
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """See `importlib.abc.Loader`."""
+        """Run the module's source."""
         name = module.__name__
         if name == PACKAGE:
             offered = sorted(full.split(".")[1] for full in self.modules if full.count(".") == 1)
@@ -71,7 +71,7 @@ FINDER = SkillFinder()
 
 
 def install(modules: Iterable[dict[str, Any]]) -> None:
-    """Make these modules importable, and no others; what was preloaded of the same source stays loaded."""
+    """Make these modules importable, and no others; preloaded ones of the same source stay loaded."""
     FINDER.modules = {f"{PACKAGE}.{module['name']}": module for module in modules}
     if FINDER.modules and FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)

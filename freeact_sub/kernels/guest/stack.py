@@ -1,7 +1,7 @@
-"""Reads from the stack which call an audit event belongs to, and what a `%%bash` cell will pass on.
+"""Reads from the stack which call an audit event belongs to, and which script a `%%bash` cell will pass on.
 
 Runs in kernels: standard library only. Some functions do many things for one answer (`shutil.rmtree`), or announce one
-thing twice (`subprocess`, and what it calls). They are known by their code on the stack: had they been denied, they would
+thing twice (`subprocess`, and its calls). They are known by their code on the stack: had they been denied, they would
 not be there.
 """
 
@@ -28,9 +28,9 @@ STARTERS = {
     "contextlib",
     "functools",
 } | {*("freeact_guest", "IPython", "ipykernel", "decorator", "pexpect", "ptyprocess")}
-"""Modules whose code starts programs for whoever calls it."""
+"""Modules whose code starts programs for its callers."""
 LIBRARIES = tuple(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
-"""Folders of code that is nobody's own."""
+"""Folders of installed code and of Python's own."""
 IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 POPEN = {getattr(subprocess.Popen, name).__code__ for name in ("_posix_spawn",) if hasattr(subprocess.Popen, name)}
 PTY_SPAWN = {pty.spawn.__code__}
@@ -41,7 +41,7 @@ TREES: dict[types.CodeType, dict[str, str]] = {
 }
 """Functions that change everything in a folder: the names of their path arguments, and the kinds of their questions."""
 COPIES = {shutil.copy.__code__, shutil.copy2.__code__}
-"""They write a file, and then its mode and times."""
+"""Functions that write a file, and then its mode and times."""
 
 
 def frames() -> Iterator[Any]:
@@ -55,7 +55,7 @@ def frames() -> Iterator[Any]:
 def is_of_library() -> bool:
     """Whether a library starts a program by itself, as matplotlib does to find fonts.
 
-    The nearest code decides that is not there to start programs for others.
+    The nearest code decides that does not itself start programs for others.
     """
     for frame in frames():
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0]
@@ -86,7 +86,7 @@ def pexpect_call() -> dict[str, Any] | None:
 
 
 def close_terminal() -> None:
-    """Close what pexpect has opened for a denied program; it relies on the fork to do so."""
+    """Close the terminal that pexpect has opened for a denied program; it relies on the fork to do so."""
     names = ("master_fd", "slave_fd", "exec_err_pipe_read", "exec_err_pipe_write")
     for frame in frames():
         if frame.f_code is pty.fork.__code__ or frame.f_code.co_filename.endswith("ptyprocess/ptyprocess.py"):
@@ -96,13 +96,13 @@ def close_terminal() -> None:
 
 
 def is_part_of_another(path: str, operation: str, is_free: Callable[[str, str], bool], *, announced: bool) -> bool:
-    """Whether a change is part of one that was asked about, or an import that caches what it compiled.
+    """Whether a change is part of an approved one, or an import that caches what it compiled.
 
     Args:
         path: Absolute, without links in it.
-        operation: What is done to it.
-        is_free: Whether something may be done without a question: then none was put, and nothing is part of it.
-        announced: The innermost of the functions tells of itself: that it is there says nothing yet.
+        operation: The change.
+        is_free: Whether something may be done without a question: nothing is part of that.
+        announced: Whether the innermost function announces itself: its presence proves nothing yet.
     """
     for frame in frames():
         code = frame.f_code
@@ -130,7 +130,7 @@ def is_in(path: str, root: str) -> bool:
 
 
 def script_for(words: list[str]) -> str | None:
-    """The script that a cell such as `%%bash` is about to hand to the program with this command line."""
+    """Return the script that a cell such as `%%bash` is about to hand to the program with this command line."""
     for innermost in sys._current_frames().values():  # noqa: SLF001  # documented; another thread starts the program
         frame: Any = innermost
         while frame is not None:

@@ -1,7 +1,7 @@
-"""The variables of a kernel and of its copy: what they are, what differs, and how values of a notebook's copy come back.
+"""Variables of a kernel and of its copy: descriptions, differences, and how values of a notebook's copy come back.
 
 Runs in a notebook's kernel, in its copy and in bare forks of the first; and in the trial of a cell (`trial.py`). `report`
-gives each variable a digest; two that are equal in both mean that nothing has changed. Values come back by pickle: a class
+gives each variable a digest; a variable with the same digest in both has not changed. Values come back by pickle: a class
 or function that the notebook has already is named, so that `isinstance` holds; one that the copy has made goes along.
 """
 
@@ -21,12 +21,12 @@ from .saved.borrowed_pickler import saving_pickler
 from .saved.groups import Groups
 
 DIGEST_SECONDS: Final = 10.0
-"""For all variables together; what comes after it is compared by identity only."""
+"""Time limit for all variables together; later ones are compared by identity only."""
 PIECE_BYTES: Final = 16 << 20
 DIGESTED_BYTES: Final = 2 << 30
-"""More than are digested in a second."""
+"""Bytes digested in a second, at most."""
 LARGE_BYTES: Final = 1 << 20
-"""Of pieces from this size on, the digest takes in a checksum, which is several times faster to make."""
+"""Smallest size of a piece that is digested by a checksum, which is several times faster."""
 LIMIT: Final = "it is too large to be compared in time"
 TEXT_CHARS: Final = 80
 COLUMNS: Final = 12
@@ -35,16 +35,16 @@ SALT: Final = "notebook"
 FUNCTIONS: Final = (type, types.FunctionType)
 
 _before: dict[str, Any] = {}
-"""In a copy: the variables that there were when it was made. It keeps them, so that no other object gets their ids."""
+"""Variables at the time when the copy was made. It keeps them, so that no other object gets their ids."""
 
 
 def begin(shell: Any) -> None:
-    """Called once in a copy, before any code runs in it."""
+    """Note the variables. Called once in a copy, before any code runs in it."""
     _before.update(variables(shell))
 
 
 def variables(shell: Any) -> dict[str, Any]:
-    """The user's variables, without what is of this package, such as an agent or the result of a run."""
+    """Return the user's variables, without objects of this package, such as an agent or the result of a run."""
     found = values.variables(shell)
     return {name: value for name, value in found.items() if len(name) <= NAME_CHARS and not is_ours(value)}
 
@@ -59,9 +59,9 @@ def is_ours(value: Any) -> bool:
 
 
 def report(shell: Any, *, digests: bool = True, seconds: float = DIGEST_SECONDS) -> dict[str, dict[str, Any]]:
-    """Each variable by its name: `id`, `digest`, `kind`, `shape`, `columns`, `text`, `imported`.
+    """Return a description of each variable: `id`, `digest`, `kind`, `shape`, `columns`, `text`, `imported`.
 
-    The digests of all of them together take this many seconds at most. Where no digest can be made it is empty, and `why`
+    All digests together take this many seconds at most. Where none can be made, `digest` is empty, and `why`
     says why if the value may have been changed in place all the same.
     """
     deadline, found = time.monotonic() + seconds, {}
@@ -75,7 +75,7 @@ def report(shell: Any, *, digests: bool = True, seconds: float = DIGEST_SECONDS)
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes a value has, as far as that is told at once."""
+    """Return about how many bytes a value has, as far as that is known at once."""
     with contextlib.suppress(Exception):
         shape = None if isinstance(value, FUNCTIONS) else getattr(value, "shape", None)
         if isinstance(shape, tuple):
@@ -86,18 +86,18 @@ def size_of(value: Any) -> int:
 
 
 def report_to(file: str) -> None:
-    """Writes the report of a copy into a new file of its scratch folder."""
+    """Write the report of a copy into a new file of its scratch folder."""
     write_new(file, json.dumps(report(shell_here())).encode())
 
 
 def write_new(file: str, *pieces: Any) -> None:
-    """Writes a new file of this copy's scratch folder."""
+    """Write a new file of this copy's scratch folder."""
     with values.new_file(file) as target:
         target.writelines(pieces)
 
 
 def shell_here() -> Any:
-    """The IPython shell of this process."""
+    """Return the IPython shell of this process."""
     from IPython.core.getipython import get_ipython  # noqa: PLC0415  # it runs in kernels only
 
     return get_ipython()
@@ -107,7 +107,7 @@ def shell_here() -> Any:
 
 
 def describe(value: Any) -> dict[str, Any]:
-    """What people and models read of a value, without running more of its type's code than needed."""
+    """Return a description of a value for people and models, running no more of its type's code than needed."""
     about = {
         "kind": values.type_name(value)[:TEXT_CHARS],
         "shape": "",
@@ -132,7 +132,7 @@ def is_imported(value: Any) -> bool:
 
 
 def shape_of(value: Any) -> str:
-    """Rows and columns of a table, axes of an array, or the number of items."""
+    """Return rows and columns of a table, axes of an array, or the number of items."""
     shape = None if isinstance(value, FUNCTIONS) else getattr(value, "shape", None)
     if isinstance(shape, tuple) and all(isinstance(size, int) for size in shape):
         return " x ".join(map(str, shape)) if shape else ""
@@ -142,7 +142,7 @@ def shape_of(value: Any) -> str:
 
 
 def columns_of(value: Any) -> list[str]:
-    """The first columns of a table."""
+    """Return the first columns of a table."""
     columns = None if isinstance(value, FUNCTIONS) else getattr(value, "columns", None)
     if columns is None or not hasattr(value, "shape"):
         return []
@@ -150,7 +150,7 @@ def columns_of(value: Any) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """A line of a value: of a number, a text or a container its beginning; of tables and arrays nothing."""
+    """Return a line about a value: the beginning of a number, text or container; nothing of tables and arrays."""
     if isinstance(value, types.ModuleType):
         return value.__name__
     if isinstance(value, FUNCTIONS):
@@ -166,7 +166,7 @@ def text_of(value: Any) -> str:
 
 
 class _Digest(values.Room):
-    """What a pickler writes into, which keeps only a digest of it."""
+    """A file for a pickler that keeps only a digest."""
 
     def __init__(self, deadline: float) -> None:
         super().__init__()
@@ -184,10 +184,10 @@ class _Digest(values.Room):
 
 
 class _Comparing(pickle.Pickler):
-    """Pickles for a digest only: a function or class of a cell is the object that it is."""
+    """A pickler for digests only: a function or class of a cell stands for itself."""
 
     def reducer_override(self, value: Any) -> Any:
-        """See `pickle.Pickler`."""
+        """Reduce definitions of cells by identity."""
         if isinstance(value, FUNCTIONS) and value.__module__ == "__main__":
             return same, (value.__qualname__, id(value))
         if isinstance(value, types.ModuleType):
@@ -196,12 +196,12 @@ class _Comparing(pickle.Pickler):
 
 
 def same(*of: Any) -> Any:
-    """Stands in digests for what is compared by identity."""
+    """Stand in digests for a value compared by identity."""
     return of
 
 
 def digest_of(value: Any, deadline: float) -> tuple[str, str]:
-    """A digest of a value's content, and else why it may have changed unseen."""
+    """Return a digest of a value's content, or else why it may have changed unseen."""
     sink = _Digest(deadline)
     if size_of(value) > (deadline - time.monotonic()) * DIGESTED_BYTES:
         return "", LIMIT
@@ -222,7 +222,7 @@ def digest_of(value: Any, deadline: float) -> tuple[str, str]:
 
 
 def write_to(file: str, names: list[str]) -> None:
-    """Writes variables of a copy, those that share objects together, into a new file of its scratch folder."""
+    """Write variables of a copy, in groups that share objects, into a new file of its scratch folder."""
     shell = shell_here()
     present = {name: shell.user_ns[name] for name in names if name in shell.user_ns}
     lost = {name: "there is no such variable in the copy" for name in names if name not in present}

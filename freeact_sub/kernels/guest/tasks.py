@@ -18,11 +18,11 @@ from typing import Any
 from . import choices, portable, schemas, values  # relative, for in a kernel they are parts of another package
 
 CHOICES = {name: (form, default, text) for name, form, default, text in choices()}
-"""The choices for a child, by the name of the argument: its type and its default, and what `help` says about it."""
+"""Choices for a child, by the name of the argument: type, default, and help."""
 
 
 def explain_choices(task: Callable[..., Any]) -> None:
-    """Give `agent.task` the signature and the help of the choices that there are."""
+    """Give `agent.task` the signature and the help of the choices."""
     own = [each for each in inspect.signature(task).parameters.values() if each.kind is not each.VAR_KEYWORD]
     more, lines = list[inspect.Parameter](), list[str]()
     for name, (form, default, text) in CHOICES.items():
@@ -72,14 +72,14 @@ class TaskResult:
     warnings: tuple[str, ...] = ()
     """Warnings, for example about files that another agent also wrote."""
     receipts: Any = None
-    """What the child has done, as the host saw it: cells, commands, calls, children, files_read, files_written, printed,
+    """The actions of the child, as the host saw them: cells, commands, calls, children, files_read, files_written, printed,
     nothing_was_run; each has fields of its own. None: the child is Python code."""
     missing_files: tuple[str, ...] = ()
     """The files that its answer names, if none of them exists."""
     verified: bool = False
-    """The answer has passed `check`, or `verify` of its type."""
+    """Whether the answer has passed `check`, or `verify` of its type."""
     unverified: str = ""
-    """Why it has not."""
+    """Why the answer has not been verified."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -111,7 +111,7 @@ class TaskCall:
         self.decode: schemas.Decode = lambda value: value
         self.file: str | None = None
         self.asked = False
-        """The host may still be working for it."""
+        """Whether the host may still be working for the call."""
 
     def run(self) -> TaskResult:
         """Block until the child has ended."""
@@ -225,7 +225,7 @@ class ChildrenProxy:
         return self._requests.call("children", action="list")
 
     def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
-        """Wait until these (default: all) have ended, one asks a question, or the time is up, and return their states."""
+        """Wait until these (default: all) have ended, one asks a question, or the time is up; return their states."""
         return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
 
     def message(self, agent_id: str, text: str) -> Any:
@@ -284,7 +284,7 @@ class NodeProxy:
         self.node_id = node_id
 
     def execute(self, code: str) -> Any:
-        """Run a cell in the node. Returns a value with `status` (`ok`, or how the cell failed) and `text` (its output)."""
+        """Run a cell in the node. Return a value with `status` (`ok`, or how the cell failed) and `text` (its output)."""
         return self._requests.call("node", action="execute", node=self.node_id, code=code)
 
     def branch(self, description: str = "", *, own_files: bool = False) -> Any:

@@ -1,8 +1,8 @@
-"""Leaves the frames of this package, and of the kernel that it is in, out of tracebacks. Standard library and IPython only.
+"""Removes the frames of this package, and of its kernel, from tracebacks. Standard library and IPython only.
 
-A person or a model who reads that an action was denied looks for the line that did it, and not for the one that asked. They
-are taken out of the exceptions themselves when somebody shows them: IPython at the end of a cell, `traceback` or `logging`.
-Advice is added then too (`kept.py`).
+A person or a model who reads that an action was denied looks for the line that did it, not for the one that asked. The
+exceptions lose the frames when they are shown: by IPython at the end of a cell, by `traceback` or `logging`. They get advice
+then, too (`kept.py`).
 """
 
 import functools
@@ -17,9 +17,9 @@ from .descriptors import STREAMS
 from .kept import ADVICE
 
 PREFIX = "freeact_"
-"""Begins the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""
+"""Prefix of the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""
 MAX_LINKED = 1000
-"""Exceptions that one may name as its causes."""
+"""Most exceptions that one may name as its causes."""
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -93,7 +93,7 @@ def _clean_what_is_formatted() -> None:
 
 
 def _clean_what_nobody_catches() -> None:
-    """Python formats it in C: what ends a thread, and what is raised where nobody can catch it."""
+    """Clean the exceptions that Python formats in C: those that end a thread, or are raised where no code can catch them."""
     for module, name in ((threading, "excepthook"), (sys, "unraisablehook")):
         setattr(module, name, _cleaning(getattr(module, name)))
 

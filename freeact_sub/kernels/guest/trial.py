@@ -1,4 +1,4 @@
-"""The trial of a cell that nobody has approved yet: what a branch for it needs besides what every branch has.
+"""The trial of a cell that nobody has approved yet: the further needs of its branch.
 
 Runs in kernels, Linux only: standard library only. `reason_against` is asked in the kernel that is to be copied; all else
 runs in the copy, whose mounts the host has sealed (`kernels/files/layer.py`) and whose Landlock domain is entered.
@@ -28,39 +28,39 @@ from .line import OWN_CHILDREN, OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
 SEMAPHORES = "/dev/shm/sem."  # noqa: S108  # names in a list, not files
-"""Shared mappings of which a trial gets its own (`own_semaphores`). Libraries make some, such as `tqdm`."""
+"""Shared mappings of which a trial gets its own (`own_semaphores`). Libraries such as `tqdm` make some."""
 PROTECTION, OWN_MAPPING = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x10
-"""For `mmap`; `MAP_FIXED`: what has been there goes."""
+"""Arguments for `mmap`; `MAP_FIXED` replaces the old mapping."""
 LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
-"""Whose tasks the kernel's own are."""
+"""Libraries whose tasks are the kernel's own."""
 DIGEST_SECONDS = 0.2
-"""For the variables before the cell, and again after it; what takes longer is compared by identity."""
+"""Time limit for the variables before the cell, and again after it; later ones are compared by identity."""
 TRACKER = b"from multiprocessing.resource_tracker import main"
-"""What the process runs that removes what `multiprocessing` leaves behind. Since Python 3.14 each lock starts it."""
+"""Code of the process that removes what `multiprocessing` leaves behind. Since Python 3.14 each lock starts it."""
 tracker_pipes: list[int] = []
-"""The kernel's end of the pipe to that process."""
+"""The kernel's end of the pipe to the tracker."""
 random_states: list[Any] = []
-"""That of `random` before the fork, which seeds it anew."""
+"""The state of `random` before the fork, which seeds it anew."""
 TABLE_KINDS = {("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series")}
 TABLE_VALUES, TABLES, SHOWN = 10_000, 50, 3
-"""Values of a table, and tables, that are copied before the cell; differences of one that are told."""
+"""Largest number of values of a table, and of tables, copied before the cell; and of one's differences that are shown."""
 tables: dict[str, Any] = {}
-"""Those copies, by the names of variables."""
+"""Copies of tables, by the names of variables."""
 left_threads: list[str] = []
-"""The names of the kernel's threads that only waited at the fork: the trial does not have them."""
+"""Names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
-"""What is told of the variables: `before`, `after`."""
+"""Reports on the variables: `before`, `after`."""
 
 
 confined: list[bool] = []
-"""Not empty: `confine` has been called."""
+"""Marks that `confine` has been called, if not empty."""
 
 
 # --- in the kernel that would be copied
 
 
 def note_own_ends() -> None:
-    """Notes the kernel's own pipes and connections. Called before its first cell."""
+    """Note the kernel's own pipes and connections. Called before its first cell."""
     OWN_ENDS.clear()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the listing's own is closed by now
@@ -68,7 +68,7 @@ def note_own_ends() -> None:
 
 
 def reason_against(workspace: str) -> str:
-    """Why no trial can be made of this kernel now: it has something that a copy would share, or not have. Empty: it can."""
+    """Return why this kernel cannot be tried now: it has something that a copy would share, or not have. Empty: it can."""
     random_states[:] = [random.getstate()]
     own, ends = {*OWN_CHILDREN}, {*OWN_ENDS}  # before those that have ended since are forgotten
     processes = [child for child in children() if int(child) not in own]
@@ -88,7 +88,7 @@ def reason_against(workspace: str) -> str:
 
 
 def tracker_among(processes: list[str]) -> str | None:
-    """The process that `TRACKER` tells of. None: it is not among them."""
+    """Return the process of the `TRACKER`, if it is among them."""
     for child in processes if "multiprocessing.resource_tracker" in sys.modules else ():
         with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as file:
             if TRACKER in file.read():
@@ -97,7 +97,7 @@ def tracker_among(processes: list[str]) -> str | None:
 
 
 def shared_memory() -> str:
-    """What this process writes together with others, or could make writable. Empty: nothing."""
+    """Return a mapping that this process shares with others and writes, or could make writable. Empty: none."""
     shared = [(rights, path) for _, rights, path in mappings() if "s" in rights and not path.startswith(SEMAPHORES)]
     for rights, path in shared:
         if "w" in rights:
@@ -106,7 +106,7 @@ def shared_memory() -> str:
 
 
 def mappings() -> Iterator[tuple[str, str, str]]:
-    """Those of this process: addresses, rights, path."""
+    """Yield the mappings of this process: addresses, rights, path."""
     with open("/proc/self/maps", errors="replace") as file:
         for line in file:
             fields = line.rstrip("\n").split(maxsplit=5)
@@ -114,7 +114,7 @@ def mappings() -> Iterator[tuple[str, str, str]]:
 
 
 def writable_yet() -> str:
-    """A shared mapping that can be read only, of something that was opened to be written. Empty: there is none."""
+    """Return a read-only shared mapping of something that was opened to be written. Empty: there is none."""
     path = ""
     with open("/proc/self/smaps", errors="replace") as file:
         for line in file:
@@ -127,7 +127,7 @@ def writable_yet() -> str:
 
 
 def children() -> list[str]:
-    """The process ids of the children of this process, also of those that have ended and that nobody has waited for."""
+    """Return the process ids of this process's children, also of ended ones that nobody has waited for."""
     found: list[str] = []
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
@@ -136,7 +136,7 @@ def children() -> list[str]:
 
 
 def pending_task() -> str:
-    """The name of what a task does that code of cells has started. Empty: there is none."""
+    """Return the name of the code of a task that cells have started. Empty: there is none."""
     for task in asyncio.all_tasks():
         frame = getattr(task.get_coro(), "cr_frame", None)
         if frame is None or str(frame.f_globals.get("__name__")).partition(".")[0] not in LIBRARIES_OF_KERNELS:
@@ -145,7 +145,7 @@ def pending_task() -> str:
 
 
 def open_file_against(descriptor: int, workspace: str, own: set[int]) -> str:
-    """Why an open file is in the way of a trial. Empty: it is not. Args: own: `OWN_ENDS`."""
+    """Return why an open file prevents a trial. Empty: it does not. Args: own: `OWN_ENDS`."""
     found, path = os.fstat(descriptor), os.readlink(f"/proc/self/fd/{descriptor}")
     kind = found.st_mode
     writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
@@ -174,12 +174,12 @@ def open_file_against(descriptor: int, workspace: str, own: set[int]) -> str:
 
 
 def take(before: Any) -> None:
-    """Takes over what was noted in the kernel before it was copied. Args: before: this module, as it was there."""
+    """Take over the notes from before the kernel was copied. Args: before: this module in that kernel."""
     tracker_pipes[:], random_states[:] = before.tracker_pipes, before.random_states
 
 
 def confine(bounds: dict[str, Any]) -> None:
-    """Bounds the memory of this process and of all that it starts, and shuts the network, for good."""
+    """Limit the memory of this process and of all that it starts, and shut the network, for good."""
     sys.modules["freeact_seccomp"].install(walled=True, network=False, connect=False, join=False, trial=True)
     more = bounds["memory_bytes"]
     lower(resource.RLIMIT_DATA, data_bytes() + more)
@@ -195,9 +195,9 @@ def confine(bounds: dict[str, Any]) -> None:
 
 
 def own_semaphores() -> None:
-    """Puts memory of this process in the place of each semaphore of the origin, with the same state.
+    """Put memory of this process in the place of each semaphore of the origin, with the same state.
 
-    One that a trial has taken would stay taken there for ever.
+    A semaphore that a trial has taken would stay taken there for ever.
     """
     libc = sys.modules["freeact_seccomp"].LIBC
     for addresses, rights, path in [*mappings()]:
@@ -212,32 +212,32 @@ def own_semaphores() -> None:
 
 
 def draw_the_same() -> None:
-    """Draws the random numbers that the kernel would draw."""
+    """Draw the random numbers that the kernel would draw."""
     for drawn in random_states:
         random.setstate(drawn)
 
 
 def lower(limit: int, value: int) -> None:
-    """Lowers a limit, if it is higher."""
+    """Lower a limit, if it is higher."""
     hard = resource.getrlimit(limit)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (value, value))
 
 
 def data_bytes() -> int:
-    """The memory of this process that counts for its limit."""
+    """Return the memory of this process that counts for its limit."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmData:")) << 10
 
 
 def ask_more(watches: list[Any]) -> None:
-    """Asks the host about what ends a trial and needs no question elsewhere: a look-up of a host, a socket."""
+    """Ask the host about actions that end a trial and need no question elsewhere: a look-up of a host, a socket."""
     for watch in watches:
         watch.handlers |= network_handlers(watch.line.ask)
 
 
 def network_handlers(ask: Any) -> dict[str, Any]:
-    """By audit event."""
+    """Return the handlers by audit event."""
 
     def find(host: Any, *_: Any) -> None:
         ask(kind="network", host=os.fsdecode(host) if isinstance(host, str | bytes) else "")
@@ -255,7 +255,7 @@ def network_handlers(ask: Any) -> dict[str, Any]:
 
 
 def across_folders(call: Any, *, stays: bool = False) -> Any:
-    """`os.rename` or `os.link` that goes from folder to folder of the workspace, as it does outside of a trial.
+    """Let `os.rename` or `os.link` go from folder to folder of the workspace, as outside of a trial.
 
     In a trial Linux refuses it (EXDEV): an overlay does not move folders, and Landlock nothing into another folder where not
     all domains of a process, also those that guard no files, have rules about that. Programs copy by themselves then.
@@ -290,12 +290,12 @@ def across_folders(call: Any, *, stays: bool = False) -> Any:
 
 
 def on_one_mount(*paths: Any) -> bool:
-    """Whether the folders of these paths are."""
+    """Whether the folders of these paths are on one mount."""
     return len({os.stat(os.path.dirname(os.path.abspath(os.fspath(path)))).st_dev for path in paths}) == 1
 
 
 def before() -> None:
-    """Notes the variables as they are. Called once, before the cell."""
+    """Note the variables. Called once, before the cell."""
     if not confined:
         raise RuntimeError("a branch of its provider has no wall for a trial")
     os.rename, os.replace, os.link = (
@@ -315,7 +315,7 @@ def before() -> None:
 
 
 def after(file: str) -> None:
-    """Writes the variables before and after the cell into a new file of the trial's scratch folder."""
+    """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
     found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
     now = state.variables(shell)
@@ -336,7 +336,7 @@ def is_small_table(value: Any) -> bool:
 
 
 def differences(old: Any, new: Any) -> tuple[str, str]:
-    """What differs between two arrays or frames of one type, as each has it. Empty: nothing, or it cannot be told."""
+    """Return the differences of two arrays or frames of one type, as each has them. Empty: none, or unknown."""
     if type(old).__name__ == "DataFrame" and [*map(str, old.columns)] != [*map(str, new.columns)]:
         without = [[*map(str, one.columns.difference(other.columns, sort=False))] for one, other in ((old, new), (new, old))]
         gone, new_ones = (f"columns {', '.join(names[:SHOWN])}" if names else "" for names in without)
@@ -359,12 +359,12 @@ def differences(old: Any, new: Any) -> tuple[str, str]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are, or are both none (NaN)."""
+    """Whether two values are equal, or both NaN."""
     return one is other or bool(one == other) or bool(one != one and other != other)  # noqa: PLR0124  # that is how NaN is seen
 
 
 def label(table: Any, place: tuple[int, ...]) -> str:
-    """The name of one value of a table."""
+    """Return the name of one value of a table."""
     if type(table).__name__ == "DataFrame":
         return f"{table.columns[place[1]]}[{table.index[place[0]]}]"
     if type(table).__name__ == "Series":
@@ -373,7 +373,7 @@ def label(table: Any, place: tuple[int, ...]) -> str:
 
 
 def bound_met() -> str:
-    """The bound of the trial that has ended the cell: `memory`, `file`. Empty: none has.
+    """Return the bound of the trial that has ended the cell: `memory`, `file`. Empty: none has.
 
     Libraries raise other errors while they handle that one, or because of it, so all of the chain counts.
     """

@@ -1,14 +1,14 @@
 """Reports which files Python code in a kernel reads, writes and removes. Sent into every kernel as source.
 
 An audit hook sees each file that Python opens, renames or removes in this process, and after each cell those below the
-working directory are reported to the host. The hook cannot see what other programs read and write, or what libraries do past
-Python. But it sees when a program starts: the folders in which it works and that its command names are told too, and the
-host takes them for used (`named_in`).
+working directory are reported to the host. The hook cannot see the files of other programs, or of libraries that go past
+Python. But it sees when a program starts: its working folder and the folders in its command are reported too, and the host
+takes them for used (`named_in`).
 
-The hook runs before something happens, which may then fail. It is called for every `open`, so it only notes names as given;
-after the cell it is found out what they mean and whether it happened: a written file exists, and has changed since the cell
-began or can be written; a removed one existed and is gone. Denied actions are left out: the hook that asks, if there is one,
-also notes names (`hook.make_hook`).
+The hook runs before an action, which may then fail. It is called for every `open`, so it only notes names as given. They are
+resolved and checked after the cell: a written file exists, and has changed since the cell began or can be written; a removed
+one existed and is gone. Denied actions are left out: the hook that asks, if there is one, also notes names
+(`hook.make_hook`).
 """
 
 import contextlib
@@ -26,25 +26,25 @@ from .line import OWN_CHILDREN
 from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
-"""The number of each kind that is reported after one cell."""
+"""Most files of each kind that are reported after one cell."""
 MAX_PENDING = 10_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
 OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
-"""Each of them also asks, if there is somebody to ask (`hook.Watch.handlers`)."""
+"""Events that are also asked about, if there is a host to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
-"""Files read in folders with these names are nobody's data."""
+"""Names of folders whose files are not data of the user's."""
 MAX_WORDS = 200
-"""Different names in one command that are looked at."""
+"""Most different names to look at in one command."""
 BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
-"""What ends a name in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
+"""Separators of names in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
 
 CLOCK_STEP_NS = 20_000_000
-"""Times of files come from a coarse clock, which may be behind by this much."""
+"""Possible delay of the coarse clock that dates files."""
 
 
 class UsedFiles:
-    """Remembers paths until they are reported."""
+    """Paths until they are reported."""
 
     def __init__(self) -> None:
         self.pending: dict[str, int] = {}
@@ -60,7 +60,6 @@ class UsedFiles:
         self.made: set[str] = set()
         """Folders created in this kernel."""
         self.since = time.time_ns()
-        """When the cell began."""
         self.root = ""
         self.has_hook = False
         self.begin(lambda _: None)
@@ -72,11 +71,11 @@ class UsedFiles:
             names.clear()
 
     def begin_cell(self, _info: Any) -> None:
-        """Called before each cell."""
+        """Note the time. Called before each cell."""
         self.since = time.time_ns()
 
     def add_hook(self, hook: Callable[[str, tuple[Any, ...]], None]) -> None:
-        """Let Python call this for each audit event; it contains the noting."""
+        """Let Python call this hook for each audit event; it contains the noting."""
         self.has_hook = True
         sys.addaudithook(hook)
 
@@ -122,7 +121,7 @@ class UsedFiles:
             self.resolve_read()
 
     def note_names(self, command: Iterable[Any] = (), cwd: Any = None) -> None:
-        """Note the folders that a command names. Args: command: its words, or those of a shell. cwd: where it works."""
+        """Note the folders that a command names. Args: command: its words, or a shell's. cwd: its working folder."""
         if self.root:
             with contextlib.suppress(Exception):  # border: words may be objects of the cell's own, which may raise anything
                 for folder in named_in([os.fsdecode(word) for word in command], os.fsdecode(cwd or os.getcwd())):
@@ -131,14 +130,14 @@ class UsedFiles:
                         self.named[folder] = None
 
     def resolve(self) -> None:
-        """Find out what the noted names mean."""
+        """Resolve the noted names."""
         names = list(self.pending.items())
         self.pending.clear()
         for name, flags in names:
             self.add(name, flags)
 
     def resolve_read(self) -> None:
-        """Do the same for files that were read."""
+        """Resolve the names of files that were read."""
         names = list(self.pending_read)
         self.pending_read.clear()
         for name in names:
@@ -152,7 +151,7 @@ class UsedFiles:
 
         Args:
             path: Its name.
-            flags: How it is opened. `O_EXCL`: one that is there already stays as it is.
+            flags: The flags of the call. `O_EXCL`: an existing file stays as it is.
             folder: Descriptor of the folder that the path is relative to.
         """
         absolute = self.absolute(path, folder)
@@ -208,7 +207,7 @@ class UsedFiles:
         return text if text.startswith(self.root) else None
 
     def send_report(self) -> None:
-        """Report what is new. Called after each cell."""
+        """Report new paths. Called after each cell."""
         self.resolve()
         self.resolve_read()
         changed = {path: changed_at(path) for path in self.written}
@@ -232,7 +231,7 @@ class UsedFiles:
 
 
 def changed_at(path: str) -> int | None:
-    """Return when a file or its name was last changed, in ns. None: it does not exist."""
+    """Return the time of the last change of a file or its name, in ns. None: it does not exist."""
     try:
         return os.lstat(path).st_ctime_ns
     except (OSError, ValueError):
@@ -240,12 +239,12 @@ def changed_at(path: str) -> int | None:
 
 
 def cannot_be_written(path: str) -> bool:
-    """Whether opening it for writing fails."""
+    """Whether opening a file for writing fails."""
     return not os.path.isfile(path) or not os.access(path, os.W_OK)
 
 
 def command_of(event: str, arguments: tuple[Any, ...]) -> tuple[list[Any], Any]:
-    """Return the words of the command that an audit event tells of, and where it will work; see `note_names`."""
+    """Return the words of the command in an audit event, and its working folder, for `note_names`."""
     if event not in ("subprocess.Popen", "os.posix_spawn", "os.system", "pty.spawn"):
         return [], None
     given = arguments[1] if event in ("subprocess.Popen", "os.posix_spawn") else arguments[0]
@@ -267,7 +266,7 @@ def programs_run() -> bool:
 
 
 def named_in(words: Iterable[str], cwd: str) -> Iterator[str]:
-    """Yield the folders, absolute, in which a command works: its own, those that it names, and those of the files there."""
+    """Yield the absolute folders of a command: its working folder, and those of the folders and files that it names."""
     yield absolute(cwd)
     names = dict.fromkeys(name for word in words for name in (word, *BETWEEN_WORDS.split(word)) if name)
     for name in itertools.islice(names, MAX_WORDS):

@@ -1,8 +1,8 @@
 """Pickles variables in groups that share objects, and passes values from kernel to kernel. Sent into every kernel as source.
 
-Whoever saves values does it here: what makes a pickle (`Pickles`), where its large blocks go, why a value cannot be saved.
-Large blocks (arrays, frames) are written unchanged, out of band, and who reads maps them copy on write: they are not read
-until they are used, and changes of them stay the reader's own. How single objects are taken apart: `saved/borrowed_pickler`.
+All savers of values use it: how a pickle is made (`Pickles`), where its large blocks go, why a value cannot be saved. Large
+blocks (arrays, frames) are written unchanged, out of band, and readers map them copy on write: they are not read until they
+are used, and changes stay the reader's own. How single objects are taken apart: `saved/borrowed_pickler`.
 
 A child gets values in one file: the parent's kernel writes it into its scratch folder, the host moves it into the child's,
 the child's kernel reads it. The host never unpickles. The file: blocks, each at a multiple of 64 bytes; then the index as
@@ -29,18 +29,18 @@ FOLDER = "FA_FOLDER"
 ALIGNMENT = 64
 LENGTH_BYTES = 8
 DIGEST_BYTES = 32_000_000
-"""About 50 ms."""
+"""Largest file to digest: about 50 ms."""
 RESERVED = {"agent", "In", "Out", "get_ipython", "__builtins__"}
 OF_IPYTHON = re.compile(r"_+|_i+|_\d+|_i\d+|_(ih|oh|dh|exit_code)|__\w*")
 """Names that IPython puts among the variables by itself."""
 SMALLEST_BLOCK = 1024
-"""Bytes of a buffer that is written as it is; a smaller one goes into the pickle."""
+"""Smallest size of a buffer that is written as it is; a smaller one goes into the pickle."""
 TEXT_CHARS = 300
-"""The host takes no longer texts, such as a reason, of a kernel."""
+"""Most characters of a text, such as a reason, that the host takes from a kernel."""
 
 
 def variables(shell: Any) -> dict[str, Any]:
-    """The user's variables: nothing that IPython, or this package, has put among them."""
+    """Return the user's variables, without those that IPython or this package has added."""
     hidden, missing = shell.user_ns_hidden, object()
     return {
         name: value
@@ -54,7 +54,7 @@ def variables(shell: Any) -> dict[str, Any]:
 
 
 class SaveLimitError(BaseException):
-    """There is no more time, or no more room. Not an `Exception`: the code of a type must not catch it."""
+    """An end of time or room. Not an `Exception`: the code of a type must not catch it."""
 
 
 class Room:
@@ -67,15 +67,15 @@ class Room:
         self.pieces: list[bytes] = []
         self.blocks: list[Any] = []
         self.lines: dict[str, str] = {}
-        """By name, a line on each variable in it (`line`)."""
+        """A line on each variable in the file, by name (`line`)."""
 
     def write(self, data: Any) -> None:
-        """Called by the pickler."""
+        """Write a part. Called by the pickler."""
         self.add(len(data))
         self.pieces.append(data if type(data) is bytes else bytes(data))
 
     def take(self, buffer: pickle.PickleBuffer) -> bool:
-        """Decide whether a buffer goes into the pickle."""
+        """Whether a buffer goes into the pickle."""
         try:
             block = buffer.raw()
         except BufferError:  # it is not contiguous
@@ -86,30 +86,30 @@ class Room:
         return False
 
     def keep(self, block: memoryview) -> None:
-        """Called with a buffer that is not in the pickle."""
+        """Keep a buffer that is not in the pickle."""
         self.add(block.nbytes)
         self.blocks.append(block)
 
     def add(self, size: int) -> None:
-        """More is written."""
+        """Count more bytes."""
         self.size += size
         self.check(self.size)
 
     @property
     def parts(self) -> list[Any]:
-        """Its blocks; the pickle is the last."""
+        """The blocks; the pickle is the last."""
         return [*self.blocks, b"".join(self.pieces)]
 
     def entry(self, places: list[list[int]]) -> dict[str, Any]:
-        """Its entry in an index. Args: places: where its parts are."""
+        """Return the file's entry in an index. Args: places: where its parts are."""
         return {"names": self.lines, "data": places[-1], "blocks": places[:-1]}
 
 
 class PlainPickler(pickle.Pickler):
-    """Refuses functions and classes of cells: pickle saves only their names, which another kernel does not have."""
+    """A pickler that refuses functions and classes of cells: pickle saves only their names, which no other kernel has."""
 
     def reducer_override(self, value: Any) -> Any:
-        """See `pickle.Pickler`."""
+        """Refuse definitions of cells."""
         if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__":
             raise pickle.PicklingError(
                 f"{value.__qualname__} is defined in a cell, and there is no cloudpickle in the kernels' Python: "
@@ -119,7 +119,7 @@ class PlainPickler(pickle.Pickler):
 
 
 def handing_pickler() -> Any:
-    """A class of picklers for values that go to another process, with copies of the globals that functions read."""
+    """Return a class of picklers for values that go to another process, with copies of the globals that functions read."""
     try:
         return importlib.import_module("cloudpickle").CloudPickler
     except ImportError:
@@ -127,7 +127,7 @@ def handing_pickler() -> Any:
 
 
 class Pickles:
-    """Pickles variables by groups. Of a group that cannot be pickled it keeps what can, and `lost` has the reasons."""
+    """Pickles of variables by groups, without what cannot be pickled; `lost` has the reasons."""
 
     def __init__(self, variables: Mapping[str, Any], pickler: Any) -> None:
         """Args: pickler: the class."""
@@ -151,26 +151,26 @@ class Pickles:
             yield room
 
     def pickled(self, names: Sequence[str]) -> Room:
-        """The pickle of a group. Raises: SaveLimitError, or any other error of code that makes it."""
+        """Return the pickle of a group. Raises: SaveLimitError, or any other error of code that makes it."""
         room = Room()
         self.pickle(names, room)
         return room
 
     def pickle(self, names: Sequence[str], room: Room) -> None:
-        """Pickles a group into a room."""
+        """Pickle a group into a room."""
         pickler = self.pickler(room, protocol=5, buffer_callback=room.take)
         for name in names:  # each refers to what it shares with those before
             pickler.dump(self.variables[name])
             room.lines[name] = line(name, self.variables[name])
 
     def lose(self, names: Sequence[str], error: BaseException) -> None:
-        """These variables are not kept."""
+        """Note that these variables are not kept."""
         self.lost |= dict.fromkeys(names, reason_of(error))
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Ends what hangs, if it runs Python at all; where somebody else uses the timer, nothing does."""
+    """End hanging code inside the block, if it runs Python at all; not where other code uses the timer."""
     if seconds <= 0:
         raise SaveLimitError("no time was left to save it")
     if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
@@ -190,7 +190,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def padded(blocks: Sequence[Any], size: int = 0) -> Iterator[Any]:
-    """The blocks, each at a multiple of the alignment. Args: size: of what stands before them."""
+    """Yield the blocks, each at a multiple of the alignment. Args: size: of all before them."""
     for block in blocks:
         yield b"\0" * (-size % ALIGNMENT)
         yield block
@@ -198,7 +198,7 @@ def padded(blocks: Sequence[Any], size: int = 0) -> Iterator[Any]:
 
 
 def places_of(blocks: Sequence[Any], size: int = 0) -> list[list[int]]:
-    """Where `padded` puts them: position and size of each."""
+    """Return position and size of each block in `padded`."""
     places = []
     for block in blocks:
         size += -size % ALIGNMENT
@@ -208,7 +208,7 @@ def places_of(blocks: Sequence[Any], size: int = 0) -> list[list[int]]:
 
 
 def unpickled(group: Mapping[str, Any], view: memoryview) -> tuple[dict[str, Any], dict[str, Exception]]:
-    """The variables of a group, and the error of those that cannot be read: the first of them has raised it.
+    """Return the variables of a group, and the errors of those that cannot be read: the first of them has raised it.
 
     Args:
         group: Its entry in an index.
@@ -226,7 +226,7 @@ def unpickled(group: Mapping[str, Any], view: memoryview) -> tuple[dict[str, Any
 
 
 def part(view: memoryview, place: Sequence[int]) -> memoryview:
-    """A block of a file."""
+    """Return a block of a file."""
     start, size = place
     if start + size > len(view):
         raise EOFError("its file is shorter than it was")
@@ -237,7 +237,7 @@ def part(view: memoryview, place: Sequence[int]) -> memoryview:
 
 
 def line(name: str, value: Any) -> str:
-    """A short description of a value: its type and size; of a number, the number."""
+    """Return a short description of a value: its type and size; of a number, the number."""
     text = f"{name}: {type_name(value)}"
     try:
         shape = getattr(value, "shape", None)
@@ -253,14 +253,14 @@ def line(name: str, value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type, with the package that has it."""
+    """Return the name of a value's type, with its package."""
     kind = type(value)
     package = kind.__module__.partition(".")[0] if isinstance(kind.__module__, str) else ""
     return kind.__qualname__ if package in ("builtins", "__main__", "") else f"{package}.{kind.__qualname__}"
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a value cannot be saved, or read."""
+    """Return why a value cannot be saved, or read."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # border: runs code of the error's type
@@ -269,7 +269,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def cut(text: str, chars: int = TEXT_CHARS) -> str:
-    """A text as the host takes it: not too long, and without half characters."""
+    """Return a text as the host takes it: not too long, and without half characters."""
     return text[:chars].encode("utf-8", "replace").decode()
 
 
@@ -304,19 +304,19 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def give_variables(name: str, names: list[str], namespace: dict[str, Any]) -> None:
-    """Writes variables into a new file of this kernel's scratch folder. Raises: see `give`, `variable_of`."""
+    """Write variables into a new file of this kernel's scratch folder. Raises: as `give`, `variable_of`."""
     give(name, {variable: variable_of(namespace, variable) for variable in names})
 
 
 def variable_of(namespace: dict[str, Any], name: str) -> Any:
-    """The value of a variable. Raises: NameError: It does not exist."""
+    """Return the value of a variable. Raises: NameError: It does not exist."""
     if name not in namespace:
         raise NameError(f"name {name!r} is not defined")
     return namespace[name]
 
 
 def digest(path: str) -> str:
-    """Return a digest of the values. Empty: the file is too large to hash quickly."""
+    """Return a digest of the values. Empty: the file is too large to digest quickly."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > DIGEST_BYTES:
             return ""
@@ -329,7 +329,7 @@ def take(name: str) -> dict[str, Any]:
 
 
 def mapped(path: str) -> memoryview:
-    """The content of a file, which has no name any more: what is mapped stays. Raises: OSError: It is not there."""
+    """Return the content of a file, and remove its name: the mapping stays. Raises: OSError: There is no such file."""
     with open(path, "rb") as file:
         drop(path)
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
@@ -349,7 +349,7 @@ def scratch() -> str:
 
 @contextlib.contextmanager
 def new_file(name: str) -> Iterator[BinaryIO]:
-    """A new file of this kernel's scratch folder; it goes if it is not written to its end."""
+    """Open a new file of this kernel's scratch folder; an incomplete one is removed."""
     path = os.path.join(scratch(), name)
     with open(path, "xb") as file:
         try:
@@ -366,7 +366,7 @@ def drop(path: str) -> None:
 
 
 def check_names(values: Any) -> None:
-    """Check that this is a dict of variables.
+    """Check that an object is a dict of variables.
 
     Raises:
         TypeError: It is not a dict, or a name is not text.
@@ -384,7 +384,7 @@ def check_names(values: Any) -> None:
 
 
 def write(file: BinaryIO, values: dict[str, Any]) -> None:
-    """Write values, which share in the other kernel what they share here. Raises: TypeError: see `give`."""
+    """Write values, which keep shared objects shared. Raises: TypeError: as `give`."""
     pickles = Pickles(values, handing_pickler())
     groups = [put_group(file, room) for room in pickles.of([*values])]
     for name, reason in pickles.lost.items():
@@ -408,14 +408,14 @@ def put(file: BinaryIO, block: Any) -> list[int]:
 
 
 def finish(file: BinaryIO, index: Any) -> None:
-    """Write the index of a file, which is its end."""
+    """Write the index of a file, at its end."""
     tail = json.dumps(index).encode()
     file.write(tail)
     file.write(len(tail).to_bytes(LENGTH_BYTES, "little"))
 
 
 def index_of(view: memoryview) -> dict[str, Any]:
-    """The index of the file with this content."""
+    """Return the index in the content of a file."""
     tail = len(view) - LENGTH_BYTES
     index: dict[str, Any] = json.loads(bytes(view[tail - int.from_bytes(view[tail:], "little") : tail]))
     return index
@@ -434,7 +434,7 @@ def read(view: memoryview) -> dict[str, Any]:
 
 
 def read_groups(view: memoryview) -> tuple[dict[str, Any], dict[str, Exception]]:
-    """Return the values in the content of a file, and the errors of those that cannot be read, by name."""
+    """Return the values in the content of a file, and the errors of unreadable ones, by name."""
     found, lost = dict[str, Any](), dict[str, Exception]()
     for group in index_of(view)["groups"]:
         read, unread = unpickled(group, view)

@@ -1,9 +1,8 @@
-"""Which files code in a kernel may change without a question, and what a path really means.
+"""Files that code in a kernel may change without a question, and the real places of paths.
 
 Runs in kernels: standard library only. The test stands before every `open` for writing and must be quick. So it remembers
-which paths are free, and knows of each folder its real path, the names that need a question, and its links: a look
-at each file would cost more than all else. All that is believed for a moment only: a program that runs beside the cell may
-change it.
+which paths are free, and for each folder its real path, the names that need a question, and its links: a look at each file
+would cost more than all else. Such facts hold for a moment only: a program that runs beside the cell may change them.
 """
 
 import fcntl
@@ -26,55 +25,55 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
 BELIEVED_SECONDS = 0.5
 BELIEVED_TIMES = 50
-"""Multiple of the time that reading a folder took, in which it is not read again."""
+"""Period without a second look at a folder, as a multiple of the time that reading it took."""
 MAX_FREE = 10_000
-"""Paths that are remembered."""
+"""Most paths to remember."""
 MAX_TESTS = 1000
 CASELESS_DOT = r"(?ai:[^/]*\."
-"""The beginning of expressions for names with certain suffixes; they end with the parenthesis."""
+"""Beginning of expressions for names with certain suffixes; they end with the parenthesis."""
 FIRST_LETTER = re.compile(r"(?:\(\?ai:)?(?:\\(?=[^\w\s]))?([\w.~-])(?![*+?{])")
 """An expression that begins with a letter, or with an escaped mark, that is there once."""
 
 
 class Folder:
-    """The facts about a folder in which code writes, as they were when it was looked at last."""
+    """Facts about a folder in which code writes, from the last look at it."""
 
     __slots__ = ("is_asked", "links", "until")
 
     def __init__(self, until: float, links: frozenset[str], is_asked: Callable[[str], Any]) -> None:
         self.until = until
-        """When it is no longer believed."""
+        """The end of the time in which the facts are believed."""
         self.links = links
         self.is_asked = is_asked
-        """Whether a name needs a question."""
+        """Tells whether a name needs a question."""
 
 
 class Files:
-    """Which files may be changed without a question."""
+    """Files that may be changed without a question."""
 
     def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
-        """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
+        """Args: folders: all in them may be changed. asked: exceptions, as in `AuditSettings`."""
         self.free: dict[str, Folder] = {}
         """Paths, as code names them, that may be changed while their folder is believed."""
         self.known: dict[str, Folder | None] = {}
-        """Folders as code names them; empty: the working directory. None: it may not write in it."""
+        """Folders as code names them; empty: the working directory. None: code may not write in it."""
         self.tests: dict[frozenset[str], Callable[[str], Any]] = {}
-        """Whether a name needs a question in a folder of these paths."""
+        """Tests whether a name needs a question, by the paths of the folder."""
         self.set(folders, asked)
 
     def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
-        """Changes the rules."""
+        """Change the rules."""
         self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
         self.ask_about(asked)
 
     def ask_about(self, asked: Iterable[tuple[str, str]]) -> None:
-        """Changes the exceptions. Called in any thread: who still looks by the old ones leaves nothing for later."""
+        """Change the exceptions. Called in any thread: one that still uses the old ones leaves nothing for later."""
         self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
         self.tests, self.known = {}, {}
         self.free.clear()
 
     def are_free(self, path: str, now: Callable[[], float] = time.monotonic) -> bool:
-        """The quick test of a path as code names it; False where more has to be found out. `make_hook` examines `free`."""
+        """Whether a path, as code names it, is surely free. `make_hook` examines `free` itself."""
         place, slash, name = path.rpartition("/")
         folder = self.known.get(place or slash)
         if folder is None or folder.until < now():
@@ -87,7 +86,7 @@ class Files:
         return True
 
     def learn(self, path: str) -> Folder | None:
-        """Looks at a folder. As long as it stays as it was, so do the paths in it that may be changed."""
+        """Look at a folder. While it stays as it was, so do the paths in it that may be changed."""
         started, known = time.monotonic(), self.known
         places = frozenset(f"{place.rstrip('/')}/" for place in (absolute(path), os.path.realpath(from_here(path))))
         if not all(place.startswith(self.folders) for place in places):
@@ -110,7 +109,7 @@ class Files:
         return folder
 
     def names_asked(self, places: frozenset[str]) -> Callable[[str], Any]:
-        """The test whether a name needs a question in a folder of these paths; other paths are resolved first."""
+        """Return the test whether a name needs a question in a folder of these paths; other paths are resolved first."""
         tests = self.tests
         test = tests.get(places)
         if test is None:
@@ -121,7 +120,7 @@ class Files:
         return test
 
     def is_free(self, path: str, operation: str) -> bool:
-        """Whether this may be done to an absolute path without links in it."""
+        """Whether an absolute path without links in it needs no question for this operation."""
         own = (f"/proc/{os.getpid()}/fd/{kind}:[" for kind in ("pipe", "socket"))  # where `/dev/stdout` leads
         if path in HARMLESS or path.startswith(("/dev/fd/", *own)):
             return True
@@ -131,7 +130,7 @@ class Files:
         return path.startswith(self.folders) and not self.names_asked(frozenset((folder + slash,)))(name)
 
     def forget(self) -> None:
-        """Folders have changed: each is looked at again before it is believed."""
+        """Look at each folder again before it is believed: folders have changed."""
         for path, folder in list(self.known.items()):
             if folder is None or len(self.known) >= MAX_TESTS:
                 self.known.pop(path, None)
@@ -140,7 +139,7 @@ class Files:
 
 
 def compile_rules(folders: Iterable[str], asked: Iterable[tuple[str, str]], workspace: str) -> None:
-    """Compiles the expressions of these rules, for processes that are forked after it: `re` has them then.
+    """Compile the expressions of these rules, for processes that are forked after it: `re` has them then.
 
     Args: as for `Files`; workspace: where most files are changed.
     """
@@ -149,7 +148,7 @@ def compile_rules(folders: Iterable[str], asked: Iterable[tuple[str, str]], work
 
 
 def one_of(names: list[str]) -> Callable[[str], Any]:
-    """The test whether a name matches one of the expressions; the first letter excludes most names."""
+    """Return the test whether a name matches one of the expressions; the first letter excludes most names."""
     # what many have in common is tried once
     dotted = [name[len(CASELESS_DOT) : -1] for name in names if name.startswith(CASELESS_DOT) and "|" not in name]
     others = [name for name in names if not name.startswith(CASELESS_DOT) or "|" in name]
@@ -159,7 +158,7 @@ def one_of(names: list[str]) -> Callable[[str], Any]:
 
 
 def by_first_letter(names: list[str]) -> str:
-    """One expression for all of them, which looks at the first letter before it tries any that begins with one."""
+    """Return one expression for all, which looks at the first letter before it tries any that begins with one."""
     letters = {name: letter for name in names if (letter := first_letter(name))}
     plain = [name for name in names if name not in letters]
     if letters:
@@ -171,13 +170,13 @@ def by_first_letter(names: list[str]) -> str:
 
 
 def first_letter(name: str) -> str:
-    """The first character of every name that an expression matches; empty: the expression's start does not fix it."""
+    """Return the first character of every name that an expression matches; empty: its start does not fix it."""
     found = FIRST_LETTER.match(name)
     return "" if found is None or "|" in name else found[1]
 
 
 def real_path(path: str, *, follow: bool) -> str:
-    """An absolute path without links in it; without `follow` its last part may be one."""
+    """Return an absolute path without links in it; without `follow` its last part may be one."""
     if follow:
         return os.path.realpath(from_here(path))
     folder, name = os.path.split(absolute(path))
@@ -185,12 +184,12 @@ def real_path(path: str, *, follow: bool) -> str:
 
 
 def absolute(path: str) -> str:
-    """Like `os.path.abspath`, but works in a removed working directory, in which programs can still run."""
+    """Return the absolute path like `os.path.abspath`, but also in a removed working directory, where programs still run."""
     return os.path.abspath(from_here(path))
 
 
 def from_here(path: str) -> str:
-    """A path that does not need the working directory, if that was removed; its links stay."""
+    """Return a path that does not need the working directory, if that was removed; its links stay."""
     if path.startswith("/"):
         return path
     try:
@@ -201,7 +200,7 @@ def from_here(path: str) -> str:
 
 
 def folder_of(descriptor: int) -> str:
-    """The path that a descriptor, mostly of a folder, leads to."""
+    """Return the path that a descriptor, mostly of a folder, leads to."""
     if sys.platform == "linux":
         return os.readlink(f"/proc/self/fd/{descriptor}")
     found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
@@ -217,7 +216,7 @@ def is_only_read(descriptor: int) -> bool:
 
 
 def report_opens_in_folders(asking: threading.local) -> None:
-    """Has `os.open` with a folder's descriptor report the folder by an event `freeact.open`; its own leaves it out.
+    """Let `os.open` with a folder's descriptor report the folder by an event `freeact.open`; its own event leaves it out.
 
     Args:
         asking: The watch's set; its own event needs no question.
@@ -240,11 +239,11 @@ def report_opens_in_folders(asking: threading.local) -> None:
 
 
 def keep_notes_of_ipython(shell: Any) -> None:
-    """Keeps what `%cd`, `%bookmark` and `%store` note in the kernel's temporary folder: the user's is not the agent's."""
+    """Keep the notes of `%cd`, `%bookmark` and `%store` in the kernel's temporary folder: the user's is not the agent's."""
     if PickleShareDB is not None:
         shell.db = PickleShareDB(os.path.join(tempfile.gettempdir(), "ipython-notes"))
 
 
 def as_text(path: str) -> str:
-    """A name that JSON can carry: bytes that are not text are written out."""
+    """Return a name that JSON can carry: bytes that are not text are written out."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

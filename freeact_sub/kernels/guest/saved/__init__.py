@@ -1,6 +1,5 @@
-"""How a kernel writes its variables into files, and reads them again. Sent into every kernel as source.
+"""Files of a kernel's variables: how they are written and read. Sent into every kernel as source.
 
-`snapshots` is asked by the host and forks; the fork writes, and a new kernel reads (`files`): which variables share objects
-(`groups`), how values are pickled (`..values`), and what of single ones (`borrowed_pickler`). `imported` knows the modules
-that they need.
+The host asks `snapshots`, which forks; the fork writes, and a new kernel reads (`files`). `groups` knows which variables
+share objects, `..values` pickles them, `borrowed_pickler` single objects, and `imported` knows the modules that they need.
 """

@@ -1,14 +1,14 @@
-"""How single objects are pickled: cloudpickle, with what it gets wrong for variables that live on.
+"""Pickles of single objects: cloudpickle, with repairs for variables that live on.
 
 - A function of a cell takes a copy of the globals along that it reads: here it gets the live ones of the new kernel.
-- A class of a cell has another id in each process: here the same each time, so that its pickle is the same, and instances
+- A class of a cell has another id in each process: here always the same, so that its pickle is the same, and instances
   that were saved apart are of one class again.
-- What pickles by a name that no new kernel has (`lru_cache`), or as something that it is not (an open file as its content).
+- Some objects pickle by a name that no new kernel has (`lru_cache`), or as something else (an open file as its content).
 - A view over an array becomes a copy.
 
-These pickles call functions of this file when they are read; those of `handing_pickler` call none, for they are read where
-this file has another name as well. cloudpickle has no public names for how it saves a function and knows a class again
-(`BORROWED`). Where there is no cloudpickle, or for variables one without these names, what is defined in cells is refused,
+These pickles call functions of this file when they are read; those of `handing_pickler` call none, for their readers know
+this file by another name as well. cloudpickle has no public names for how it saves a function and knows a class again
+(`BORROWED`). Where there is no cloudpickle, or for variables one without these names, definitions of cells are refused,
 and the rest is plain pickle.
 """
 
@@ -33,7 +33,7 @@ BORROWED = (
     "_function_setstate",
     "_make_empty_cell",
 )
-"""The private names of cloudpickle that stand in this file; one more, `Pickler._dynamic_function_reduce`, is overridden."""
+"""The private names of cloudpickle in this file; one more, `Pickler._dynamic_function_reduce`, is overridden."""
 CACHED = type(functools.lru_cache(lambda: None))
 IN_MEMORY = (io.StringIO, io.BytesIO)
 
@@ -45,11 +45,11 @@ def saving_pickler(
     files: set[str],
     known: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """A class of picklers for variables that become those of a new kernel.
+    """Return a class of picklers for variables that become a new kernel's.
 
     Args:
         namespace: The variables of the kernel.
-        salt: The mark of this kernel: what the ids of its classes end with.
+        salt: The mark of this kernel, with which the ids of its classes end.
         arrays: Ids of arrays whose views must stay views.
         files: Gets the names under which the sources of functions are known.
         known: Functions and classes that the other kernel has as variables of these names.
@@ -60,10 +60,7 @@ def saving_pickler(
         base, cloud = PlainPickler, None
 
     class SavingPickler(base):  # type: ignore[misc]  # one of two
-        """Pickles variables."""
-
         def reducer_override(self, value: Any) -> Any:
-            """See `pickle.Pickler`."""
             kind = type(value)
             if known and isinstance(value, type | types.FunctionType) and known.get(name := value.__name__) is value:
                 found: Any = find_variable, (name,)
@@ -83,7 +80,7 @@ def saving_pickler(
             return super().reducer_override(value) if found is NotImplemented else found
 
         def _dynamic_function_reduce(self, function: types.FunctionType) -> Any:
-            """Called by cloudpickle for a function that it cannot import."""
+            """Reduce a function that cloudpickle cannot import."""
             files.add(function.__code__.co_filename)
             if function.__globals__ is not namespace:
                 return super()._dynamic_function_reduce(function)
@@ -97,7 +94,7 @@ def saving_pickler(
 
 
 def name_class(cloud: Any, kind: Any, salt: str) -> None:
-    """Gives a class of a cell an id that it has in every process which is forked from this one."""
+    """Give a class of a cell an id that it has in every process forked from this one."""
     by_class = cloud._DYNAMIC_CLASS_TRACKER_BY_CLASS
     if getattr(kind, "__module__", None) == "__main__" and kind not in by_class:
         name = by_class[kind] = f"{getattr(kind, '__qualname__', '')}-{id(kind):x}-{salt}"
@@ -105,14 +102,14 @@ def name_class(cloud: Any, kind: Any, salt: str) -> None:
 
 
 def reduced_cached(value: Any) -> Any:
-    """A function with `lru_cache`, which pickles by its name alone."""
+    """Return the reduced form of a function with `lru_cache`, which pickles by its name alone."""
     if getattr(value, "__module__", None) != "__main__":
         return NotImplemented
     return make_cached, (value.__wrapped__, value.cache_parameters())
 
 
 def reduced_view(value: Any, arrays: set[int]) -> Any:
-    """A view, if the array under it is saved as well, or another view of it."""
+    """Return the reduced form of a view, if the array under it is saved as well, or another view of it."""
     root = root_of(value)
     if root is value or id(root) not in arrays or not value.size or root.dtype.hasobject:
         return NotImplemented
@@ -126,12 +123,12 @@ def reduced_view(value: Any, arrays: set[int]) -> Any:
 
 
 def namespace_here() -> dict[str, Any]:
-    """The variables of this kernel, which are the globals of what its cells define."""
+    """Return the variables of this kernel, which are the globals of its cells' functions."""
     return sys.modules["__main__"].__dict__
 
 
 def find_variable(name: str) -> Any:
-    """A function or class that this kernel has."""
+    """Return a function or class that this kernel has."""
     return namespace_here()[name]
 
 
@@ -141,17 +138,17 @@ def make_function(code: types.CodeType, name: str, closure: tuple[Any, ...] | No
 
 
 def make_code(file: str, *arguments: Any) -> types.CodeType:
-    """Code that knows the file it came from."""
+    """Return code that knows the file it came from."""
     return types.CodeType(*arguments).replace(co_filename=file)
 
 
 def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """A function with `functools.lru_cache`, with nothing in its cache."""
+    """Return a function with `functools.lru_cache` and an empty cache."""
     return functools.lru_cache(**parameters)(function)
 
 
 def make_view(root: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool) -> Any:
-    """An array over the memory of another one. Args: offset: in bytes. root: contiguous."""
+    """Return an array over the memory of another one. Args: offset: in bytes. root: contiguous."""
     numpy: Any = importlib.import_module("numpy")
     flat = (root if root.flags.c_contiguous else root.T).reshape(-1).view(numpy.uint8)
     view = numpy.ndarray(shape, dtype, buffer=flat, offset=offset, strides=strides)

@@ -1,8 +1,8 @@
-"""The files of saved variables: a kernel writes them, each group that shares objects by itself, and a new kernel reads them.
+"""Files of saved variables: a kernel writes them, each group that shares objects by itself, and a new kernel reads them.
 
-A file is named by the digest of its content and holds one large group, or all small ones: pickles, and beside them what
-they hold in large blocks, as it is. `manifest.json` says what is where. It is there last: without it there is no snapshot.
-What cannot be read is named, and the rest is there.
+A file is named by the digest of its content and holds one large group, or all small ones: pickles, and beside them their
+large blocks, unchanged. `manifest.json` says where each is. It is written last: without it there is no snapshot. Values that
+cannot be read are named, and the rest is restored.
 """
 
 import ast
@@ -28,14 +28,14 @@ FORMAT = 2
 SMALL_BYTES = 64 * 1024
 """Groups up to this size share a file."""
 GROUP_SECONDS = 30.0
-"""For one group; code of its types may hang."""
+"""Time limit for one group; code of its types may hang."""
 SOURCE_CHARS = 2_000_000
-"""The bound on sources of cells, which are kept so that tracebacks show them."""
+"""Most characters of the sources of cells, which are kept so that tracebacks show them."""
 SUBMODULES = 2000
 
 
 class Writer(values.Pickles):
-    """One snapshot."""
+    """The writer of one snapshot."""
 
     def __init__(self, shell: Any, salt: str, imported: Callable[[], Any], request: dict[str, Any]) -> None:
         """Args: imported: tells of modules. request: the host's: `folder`, digests that are `known`, `seconds`, `bytes`."""
@@ -56,7 +56,7 @@ class Writer(values.Pickles):
         self.imported = imported
 
     def write(self) -> None:
-        """Writes all that can be kept, and then the manifest.
+        """Write all that can be kept, and then the manifest.
 
         Raises:
             OSError: The manifest cannot be written.
@@ -95,14 +95,14 @@ class Writer(values.Pickles):
         os.rename(f"{path}.new", path)
 
     def pickled(self, names: Sequence[str]) -> values.Room:
-        """See `Pickles`. It takes no longer, and no more room, than it may."""
+        """Pickle a group within the limits of time and room."""
         room = values.Room(self.size, self.check_size)
         with values.time_limit(min(GROUP_SECONDS, self.deadline - time.monotonic())):
             self.pickle(names, room)
         return room
 
     def put(self, room: values.Room) -> None:
-        """Writes a group: into its own file, or to what is small. Raises: OSError: There is no room for it."""
+        """Write a group: into its own file, or to the small ones. Raises: OSError: There is no room for it."""
         blocks = room.parts
         places, file = values.places_of(blocks), ""
         if (size := sum(places[-1])) <= SMALL_BYTES:
@@ -114,7 +114,7 @@ class Writer(values.Pickles):
         self.size = room.size
 
     def put_file(self, pieces: Callable[[], Iterator[Any]], size: int) -> str:
-        """Writes a file, if the host has none with this content, and returns its name.
+        """Write a file, if the host has none with this content, and return its name.
 
         Raises:
             OSError: There is no room for it.
@@ -139,7 +139,7 @@ class Writer(values.Pickles):
         return name
 
     def flush(self) -> None:
-        """Writes what is small."""
+        """Write the small groups."""
         small = [group for group in self.groups if not group["file"]]
         if not small:
             return
@@ -153,7 +153,7 @@ class Writer(values.Pickles):
             group["file"] = name
 
     def module_names(self) -> dict[str, str]:
-        """The modules that can be imported again, by the name of the variable."""
+        """Return the modules that can be imported again, by the name of the variable."""
         found = {}
         for name, module in self.modules.items():
             real = getattr(module, "__name__", None)
@@ -164,12 +164,12 @@ class Writer(values.Pickles):
         return found
 
     def about_lost(self, name: str, reason: str) -> dict[str, Any]:
-        """What the host reads of a variable that is not kept."""
+        """Return the host's report on a variable that is not kept."""
         kind, cell = values.cut(values.type_name(self.namespace.get(name))), cell_of(name, self.namespace.get("In", []))
         return {"name": name, "type": kind, "reason": reason, "cell": cell}
 
     def source_texts(self) -> dict[str, str]:
-        """The sources of the cells in which kept functions stand."""
+        """Return the sources of the cells that define kept functions."""
         texts, room = {}, SOURCE_CHARS
         for file in sorted(name for name in self.sources if not os.path.exists(name)):
             text = "".join(linecache.getlines(file))
@@ -181,12 +181,12 @@ class Writer(values.Pickles):
         return texts
 
     def check_time(self) -> None:
-        """Called now and then."""
+        """Raise `SaveLimitError` after the time limit. Called now and then."""
         if time.monotonic() > self.deadline:
             raise SaveLimitError(f"no time was left of the {self.seconds:g} s that saving may take")
 
     def check_size(self, size: int) -> None:
-        """Called with the size of all that is saved."""
+        """Raise `SaveLimitError` over the size limit. Called with the size of all saved so far."""
         if size > self.bytes:
             raise SaveLimitError(f"it does not fit into the {self.bytes:,} bytes that may be saved")
         self.check_time()
@@ -200,7 +200,7 @@ def submodules(modules: Any) -> list[str]:
 
 
 def working_folder() -> str | None:
-    """Return the working folder. None: it is gone."""
+    """Return the working folder, if it is still there."""
     with contextlib.suppress(OSError):
         folder = os.getcwd()
         return folder if fits(folder, PATH_CHARS) else None
@@ -217,7 +217,7 @@ def cell_of(name: str, inputs: list[str]) -> int | None:
 
 
 def names_given(source: str) -> set[str]:
-    """The names to which a source gives values."""
+    """Return the names to which a source gives values."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -234,10 +234,7 @@ def names_given(source: str) -> set[str]:
 
 
 def restore(folder: str, namespace: dict[str, Any]) -> None:
-    """Puts the variables in a folder into the namespace, and writes into the folder which came back.
-
-    They may be of several snapshots, the oldest first.
-    """
+    """Put a folder's snapshots into the namespace, the oldest first, and write a report into the folder."""
     with open(os.path.join(folder, MANIFEST)) as file:
         manifests = json.load(file)
     views = {name: mapped(os.path.join(folder, name)) for name in {name for each in manifests for name in each["files"]}}
@@ -257,7 +254,7 @@ def restore_one(
     restored: dict[str, str],
     lost: dict[str, str],
 ) -> None:
-    """Puts the variables of one snapshot into the namespace. Args: restored, lost: which came back, and which did not."""
+    """Put the variables of one snapshot into the namespace. Args: restored, lost: get the names of either kind."""
     settle(manifest)
     for name, module in manifest["modules"].items():
         try:
@@ -295,7 +292,7 @@ def settle(manifest: dict[str, Any]) -> None:
 
 
 def mapped(path: str) -> memoryview | None:
-    """The content of a file, which may be removed; None: it is not there."""
+    """Return the content of a file, which may then be removed. None: it is not there."""
     with contextlib.suppress(OSError, ValueError):
         return values.mapped(path)
     return None

@@ -1,9 +1,9 @@
-"""Which variables share objects, and so have to be kept together.
+"""Groups of variables that share objects, and so have to be kept together.
 
-A walk from each variable over what Python's garbage collector knows of references; two variables that reach the same object
-are one group. What cannot be changed, or is found again by its name, makes no group. So does a class of a cell: it is saved
-with each group that has instances of it, and is one class again when they are read (`borrowed_pickler`); what its attributes
-hold is walked, though.
+A walk from each variable follows the references that Python's garbage collector knows; two variables that reach the same
+object are one group. Unchangeable objects, and those found again by name, make no group. Nor does a class of a cell: it is
+saved with each group that has instances of it, and is one class again when they are read (`borrowed_pickler`); the walk
+follows its attributes, though.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ LEAVES = (
     logging.Logger,
     weakref.ref,
 )
-"""Objects of these kinds are not looked into."""
+"""Kinds of objects that the walk does not look into."""
 LEAF, PLAIN, CLASS, FUNCTION, ARRAY = range(5)
 NOT_FOLLOWED = -1
 OF_CLASSES = {"_abc_impl", "_fields", "_field_defaults"}
@@ -45,24 +45,24 @@ OBJECT_BYTES = 64
 
 
 class Groups:
-    """Variables by what they share."""
+    """Variables by shared objects."""
 
     def __init__(self, namespace: dict[str, Any], check_time: Callable[[], None]) -> None:
         """Args: check_time: called now and then; what it raises ends the walk."""
         self.check_time = check_time
         self.kinds: dict[type, int] = dict.fromkeys(LEAVES, LEAF)
         self.owner: dict[int, int] = {id(namespace): NOT_FOLLOWED}
-        """The number of the variable that has reached an object first, by the object's id."""
+        """The number of the first variable to reach an object, by the object's id."""
         self.parents: list[int] = []
-        """For each variable, another one of its group, or itself."""
+        """Another variable of each variable's group, or itself."""
         self.sizes: list[int] = []
         self.arrays: set[int] = set()
-        """Ids of arrays whose memory is used by more than one object."""
+        """Ids of arrays whose memory more than one object uses."""
         self.viewed: set[int] = set()
         """Ids of arrays met once so far, themselves or as a view."""
 
     def of(self, variables: Mapping[str, Any]) -> list[list[str]]:
-        """The groups, the smallest first."""
+        """Return the groups, the smallest first."""
         names = list(variables)
         for number, name in enumerate(names):
             self.parents.append(number)
@@ -77,7 +77,7 @@ class Groups:
         return [found[root] for root in sorted(found, key=self.sizes.__getitem__)]
 
     def walk(self, number: int, value: Any) -> None:
-        """Looks at all that a variable reaches and no other one has reached before."""
+        """Look at all that a variable reaches and no earlier one has reached."""
         frontier, classes = [value], set[int]()
         while frontier:
             self.check_time()
@@ -102,7 +102,7 @@ class Groups:
             frontier = further + gc.get_referents(*plain)
 
     def is_new(self, number: int, item: Any) -> bool:
-        """Whether nobody has reached this object before; who has is of the same group."""
+        """Whether no variable has reached this object before; one that has joins the group."""
         owner = self.owner.get(id(item))
         if owner is None:
             self.owner[id(item)] = number
@@ -114,7 +114,7 @@ class Groups:
         return False
 
     def parts_of_array(self, number: int, array: Any) -> list[Any]:
-        """The elements, if they are objects, and whose memory it uses: numpy tells the collector of neither."""
+        """Return the elements, if they are objects, and the owner of the memory: numpy tells the collector of neither."""
         root = root_of(array)
         if id(root) in self.viewed:
             self.arrays.add(id(root))
@@ -126,7 +126,7 @@ class Groups:
         return elements if root.base is None else [*elements, root.base]
 
     def root(self, number: int) -> int:
-        """The variable that stands for a group."""
+        """Return the variable that stands for a group."""
         while self.parents[number] != number:
             self.parents[number] = self.parents[self.parents[number]]
             number = self.parents[number]
@@ -134,7 +134,7 @@ class Groups:
 
 
 def kind_of(kind: type) -> int:
-    """How objects of a type are examined."""
+    """Return the way to examine objects of a type."""
     if issubclass(kind, LEAVES):
         return LEAF
     if issubclass(kind, type):
@@ -161,7 +161,7 @@ def parts_of_class(kind: type) -> Iterable[Any]:
 
 
 def contents_of(function: types.FunctionType) -> list[Any]:
-    """What a function has taken along from the function around it; the cell of `super()` is no object of its own."""
+    """Return the values of a function's closure; the cell of `super()` is no object of its own."""
     contents = []
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it is empty
@@ -170,13 +170,13 @@ def contents_of(function: types.FunctionType) -> list[Any]:
 
 
 def parts_of_function(function: types.FunctionType) -> list[Any]:
-    """Return what belongs to the function only, without its globals."""
+    """Return the objects that belong to the function only, without its globals."""
     cells = function.__closure__ or ()
     return [*cells, function.__defaults__, function.__kwdefaults__, *vars(function).values()]
 
 
 def root_of(array: Any) -> Any:
-    """The array whose memory a view shows; an array that is no view itself."""
+    """Return the array whose memory a view shows; for an array that is no view, itself."""
     ndarray = sys.modules["numpy"].ndarray
     while type(array.base) is ndarray:
         array = array.base

@@ -1,4 +1,4 @@
-"""Which modules variables were saved with: what has been imported from folders that are not Python's own.
+"""Modules that variables were saved with: all imported from folders that are not Python's own.
 
 To read variables is to import these again. Code with fewer rights may have changed them since, or put others before them in
 the search path. So the host compares (`kernels/snapshots.py`, which uses this file as well).
@@ -20,7 +20,7 @@ from ..values import fits
 
 DIGEST_BYTES = 16
 NAME_CHARS, PATH_CHARS = 1000, 10_000
-"""The host takes no longer ones."""
+"""Longest name and path that the host takes."""
 SUFFIXES = (".py", ".pyc", ".so")
 
 
@@ -29,25 +29,25 @@ class Imported:
 
     def __init__(self) -> None:
         self.before = {name.partition(".")[0] for name in list(sys.modules)}
-        """What each kernel has before its first cell, which is never imported again."""
+        """Modules that each kernel has before its first cell, which are never imported again."""
         self.own = own_folders()
         self.digests: dict[str, tuple[Any, str]] = {}
-        """By path: the spec of the module, of which a reload makes a new one, and the digest of its file."""
+        """The spec of each module by its path (a reload makes a new one), and the digest of its file."""
 
     def look(self) -> None:
-        """Notes what is new. Called after each cell, so that a file which is changed later is known to have changed."""
+        """Note new modules. Called after each cell, so that a file changed later is known to have changed."""
         for path, spec in list(self.files()):
             if path not in self.digests or self.digests[path][0] is not spec:
                 self.digests[path] = spec, digest_of(path)
 
     def modules(self) -> Iterator[tuple[str, Any]]:
-        """Those that a new kernel has to import, by their names."""
+        """Yield the modules that a new kernel has to import, by their names."""
         for name, module in list(sys.modules.items()):
             if fits(name, NAME_CHARS) and name.partition(".")[0] not in self.before:
                 yield name, module
 
     def files(self) -> Iterator[tuple[str, Any]]:
-        """The files of modules that are not in Python's own folders."""
+        """Yield the files of modules that are not in Python's own folders."""
         for _, module in self.modules():
             if isinstance(module, types.ModuleType):
                 spec = object.__getattribute__(module, "__dict__").get("__spec__")  # a lazy module stays lazy
@@ -56,7 +56,7 @@ class Imported:
                     yield path, spec
 
     def told(self) -> dict[str, Any]:
-        """For the host: the digest of each file, and the names that were looked up in each folder."""
+        """Return for the host: the digest of each file, and the names that were looked up in each folder."""
         folders: dict[str, set[str]] = {}
         for name, _ in self.modules():
             above, _, last = name.rpartition(".")
@@ -69,7 +69,7 @@ class Imported:
         return {"files": files, "folders": {folder: sorted(names) for folder, names in folders.items()}}
 
     def places(self, package: str) -> Iterator[str]:
-        """Where modules of a package are looked up, outside of Python's own folders. Args: package: empty: of none."""
+        """Yield where modules of a package are looked up, outside of Python's own folders. Args: package: empty: of none."""
         places: list[Any] = [*sys.path, os.curdir]
         if package:
             places = []
@@ -87,7 +87,7 @@ class Imported:
 
 
 def own_folders() -> set[str]:
-    """The folders of this Python and of what is installed in it."""
+    """Return the folders of this Python and of its installed packages."""
     kinds = ("stdlib", "platstdlib", "purelib", "platlib")
     found = {*map(sysconfig.get_path, kinds), *site.getsitepackages(), site.getusersitepackages()}
     return {path for each in found if each for path in (os.path.abspath(each), os.path.realpath(each))}
@@ -108,7 +108,7 @@ def candidates(folder: str, names: Collection[str]) -> Iterator[str]:
 
 
 def digest_of(path: str) -> str:
-    """The digest of a regular file's content. Empty: it is none, or cannot be read."""
+    """Return the digest of a regular file's content. Empty: it is none, or cannot be read."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=no_wait) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()
@@ -116,13 +116,13 @@ def digest_of(path: str) -> str:
 
 
 def no_wait(path: str, flags: int) -> int:
-    """Opens a path, also one of a pipe to which nobody writes."""
+    """Open a path without waiting, as for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextlib.contextmanager
 def from_sources() -> Iterator[None]:
-    """Compile modules outside Python's own folders from source inside the block, whatever `__pycache__` holds."""
+    """Compile modules outside Python's own folders from source inside the block, even if `__pycache__` holds them."""
     own, loader = Imported(), importlib.machinery.SourceFileLoader
     stats = loader.path_stats
 

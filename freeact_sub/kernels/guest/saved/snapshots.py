@@ -2,10 +2,9 @@
 
 A fork does it, so that the kernel continues: made in the main thread while no cell runs, it has all variables as they are
 then. It is no kernel and needs none of the kernel's threads and sockets. It writes, and ends; it ends with the kernel in any
-case, and when the host says so. Where no fork can be made the main thread saves what it can in the time that it is given.
+case, and when the host says so. Where no fork can be made the main thread saves what it can in its time limit.
 
-The host is told on iopub that it has begun and that it has ended, in which way is for the host to see: the manifest is
-there, or is not.
+The host hears on iopub of the begin and the end. It sees the success for itself: the manifest is there, or is not.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 NICE = 5
 READ_BYTES = 65536
 IMPORTED = Imported()
-"""A branch of the kernel has what the kernel had."""
+"""Modules of this kernel; a branch has its origin's."""
 
 
 @dataclass
@@ -42,12 +41,12 @@ class Saver:
 
     pid: int
     result: int
-    """The end of a pipe at which the process tells of a failure; it is closed when the process ends."""
+    """The end of a pipe at which the process reports a failure; it is closed when the process ends."""
     text: bytes = field(default=b"")
 
 
 class SnapshotRequests:
-    """What the host asks of one kernel."""
+    """Requests of the host to one kernel."""
 
     def __init__(self, shell: Any, requests: Any) -> None:
         self.shell = shell
@@ -56,12 +55,12 @@ class SnapshotRequests:
         self.wanted: dict[str, dict[str, Any]] = {}
         self.savers: dict[str, Saver] = {}
         self.lock = threading.Lock()
-        """The main thread forks, the control thread tells what becomes of it."""
+        """Guards the savers: the main thread forks, the control thread hears of their end."""
         self.control_loop: asyncio.AbstractEventLoop | None = None
         shell.kernel.control_handlers["freeact_snapshot"] = self.on_message
 
     def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-        """Called in the control thread."""
+        """Take a request. Called in the control thread."""
         content = message["content"]
         snapshot_id = content["id"]
         if content["op"] == "begin":
@@ -74,12 +73,12 @@ class SnapshotRequests:
             self.end(snapshot_id)
 
     def say(self, snapshot_id: str, **content: Any) -> None:
-        """Reports to the host."""
+        """Report to the host."""
         kernel = self.shell.kernel
         kernel.session.send(kernel.iopub_socket, "freeact_snapshot", {"id": snapshot_id, **content})
 
     def begin(self, snapshot_id: str) -> None:
-        """Called in the main thread. In the process that saves it does not return."""
+        """Begin a snapshot. Called in the main thread. In the process that saves it does not return."""
         with no_interrupts():
             with self.lock:
                 request = self.wanted.pop(snapshot_id, None)
@@ -100,7 +99,7 @@ class SnapshotRequests:
                 self.control_loop.call_soon_threadsafe(self.watch, snapshot_id)
 
     def fork(self, request: dict[str, Any]) -> Saver:
-        """Starts the process that saves.
+        """Start the process that saves.
 
         Raises:
             OSError: The system has no room for one more.
@@ -127,13 +126,13 @@ class SnapshotRequests:
 
     @staticmethod
     def close(result: int) -> None:
-        """Closes the kernel's end of a pipe."""
+        """Close the kernel's end of a pipe."""
         inode = os.fstat(result).st_ino
         os.close(result)
         OWN_ENDS.discard(inode)
 
     def save_here(self, snapshot_id: str, request: dict[str, Any], reason: str, started: float) -> None:
-        """Saves in the main thread what can be saved within the bounds for that."""
+        """Save in the main thread what its limits allow."""
         problem = ""
         try:
             Writer(self.shell, self.salt, IMPORTED.told, {**request, **request["here"]}).write()
@@ -143,13 +142,13 @@ class SnapshotRequests:
         self.say(snapshot_id, state="ended", problem=problem)
 
     def watch(self, snapshot_id: str) -> None:
-        """Called in the control thread, which hears of the end of the process."""
+        """Listen for the end of the process. Called in the control thread."""
         saver = self.savers.get(snapshot_id)
         if saver is not None and self.control_loop is not None:
             self.control_loop.add_reader(saver.result, self.on_result, snapshot_id)
 
     def on_result(self, snapshot_id: str) -> None:
-        """Called in the control thread: the process says something, or has ended."""
+        """Take a report or the end of the process. Called in the control thread."""
         saver = self.savers.get(snapshot_id)
         if saver is None:
             return
@@ -160,7 +159,7 @@ class SnapshotRequests:
             self.end(snapshot_id)
 
     def end(self, snapshot_id: str) -> None:
-        """Called in the control thread: ends the process, if it has not ended, and tells the host."""
+        """End the process, if it has not ended, and tell the host. Called in the control thread."""
         with self.lock:
             saver = self.savers.pop(snapshot_id, None)
         problem = ""
@@ -179,7 +178,7 @@ class SnapshotRequests:
 
 
 def be_saver(snapshots: SnapshotRequests, request: dict[str, Any], origin: int, result_writer: int) -> None:
-    """The life of the process that saves. Does not return."""
+    """Be the process that saves. Does not return."""
     try:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -203,7 +202,7 @@ def be_saver(snapshots: SnapshotRequests, request: dict[str, Any], origin: int, 
 
 
 def leave(result_writer: int, requests: Any) -> None:
-    """Lets go of all that is the kernel's: its files, so that they can be closed, its output, its host."""
+    """Let go of all that is the kernel's: its files, so that they can be closed, its output, its host."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -221,7 +220,7 @@ def leave(result_writer: int, requests: Any) -> None:
 
 
 def why_not_forked() -> str:
-    """Why no process can be forked that reads all of the kernel's memory; empty: it can."""
+    """Return why no process can be forked that reads all of the kernel's memory; empty: it can."""
     if sys.platform != "linux":
         return "the kernel runs on a system on which it cannot be forked"
     for name in os.listdir("/proc/self/fd"):
