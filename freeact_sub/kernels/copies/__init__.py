@@ -1,10 +1,10 @@
 """Copies of a notebook's kernel: an agent works on the user's variables, and changes none of them.
 
 The kernel and the host of agents are two processes. In the kernel, `forks.py` says whether a fork is safe, `making.py` has
-it made, with a guard between (`system/guard.py`), and `becoming.py` turns it into a kernel of its own. At the
-host, `kernel.py` asks for the fork, hands it out, and is what an agent runs its cells in. `changes.py` finds out what was
-changed and takes values over, with `guest/state.py`, which runs in kernel and copy, and with the bare forks of `forks.py`.
-Linux only: elsewhere `unsafe` says so, and the modules that fork are not imported.
+it made, with a guard between (`system/guard.py`), and `becoming.py` turns it into a kernel of its own. At the host,
+`copied.py` asks for the fork, hands it out, and runs an agent's cells in it. `changes.py` finds the changes and takes values
+over, with `guest/state.py`, which runs in kernel and copy, and with the bare forks of `forks.py`. Linux only: elsewhere
+`unsafe` says so, and the modules that fork are not imported.
 """
 
 from freeact_sub.kernels.copies.changes import (

@@ -1,12 +1,12 @@
-"""How a notebook's kernel forks a copy (`fork_copy`), which becomes a kernel of its own around the same shell and variables.
+"""Forks a copy of a notebook's kernel (`fork_copy`), which becomes a kernel of its own around the same shell and variables.
 
 It forks twice. The first fork becomes a process guard, the second one the copy. The guard ends the copy, and all that the
-copy has started, when the origin ends in whatever way, and when it gets SIGTERM. The copy ends when its guard does. Neither
-goes back into the code below: the cell that runs continues in the origin only.
+copy has started, when the origin ends in any way, and when it gets SIGTERM. The copy ends when its guard does. Neither
+goes back into the code below: the running cell continues in the origin only.
 
-`forkserver/detach.py` does the same for kernels that our fork server started, and says what must not be touched. Here the
-kernel is whatever Jupyter has started, with a host of agents in it: what it has of that (magics, environment, files that are
-open for writing) ends here, before the wall is built and before any code runs.
+`forkserver/detach.py` does the same for kernels that our fork server started, and names what must not be touched. Here the
+kernel is any that Jupyter has started, with a host of agents in it: the host's parts (magics, environment, files that are
+open for writing) end here, before the wall is built and before any code runs.
 """
 
 import contextlib
@@ -37,31 +37,30 @@ from freeact_sub.kernels.wall import wall
 from freeact_sub.system.process import stat_fields
 
 KEPT_VARIABLES: Final = ("MPLBACKEND",)
-"""What ipykernel itself has set in the environment, so that figures are outputs of a cell."""
+"""Variables that ipykernel has set in the environment, so that figures are outputs of a cell."""
 ENVIRONMENT_FIELDS: Final = slice(47, 49)
-"""Where the environment of a process begins and ends in memory: fields 50 and 51 of `/proc/PID/stat`, after the name."""
+"""Bounds of a process's environment in memory: fields 50 and 51 of `/proc/PID/stat`, after the name."""
 
 ARGUMENT_FIELDS: Final = slice(45, 47)
-"""Where its command line does."""
+"""Bounds of a process's command line in memory."""
 PIECE_BYTES: Final = 1 << 26
 SEARCH_SECONDS: Final = 0.5
-"""For a key in the memory of a notebook's kernel, which may hold gigabytes: small pieces are first."""
+"""Seconds to search for a key in the memory of a notebook's kernel, which may hold gigabytes: small pieces are first."""
 SECRET_BYTES: Final = 16
 COMMAND: Final = b"ipykernel_launcher"
-"""The command line of a copy."""
 OWN_REFERENCES: Final = 4
-"""To a value of the environment that nothing else has, such as code in which it is a constant."""
+"""References that only the environment itself holds to a value, for example as a constant in code."""
 
 
 def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callable[[], None]) -> None:
-    """Lets go of the kernel that this process is a fork of, opens another one, and runs it until it ends.
+    """Let go of the kernel that this process is a fork of, open another one, and run it until it ends.
 
     Args:
         app: The `IPKernelApp`.
         loop: The event loop on which the fork was made.
-        request: What the host chose: `log`, `connection`, `connection_file`, `environment`, `folders`, `cwd`, `wall`, and
-            what the guest needs: `servers`, `skills`, `audit`.
-        forget: Takes what runs agents out of the shell.
+        request: The host's choices: `log`, `connection`, `connection_file`, `environment`, `folders`, `cwd`, `wall`, and
+            the guest's: `servers`, `skills`, `audit`.
+        forget: Takes the host of agents out of the shell.
     """
     # by these names `detach` finds them
     sys.modules.setdefault("freeact_borrowed_app", borrowed_app)
@@ -105,7 +104,7 @@ def become_copy(app: Any, loop: Any, request: Mapping[str, Any], forget: Callabl
 
 
 def install_guest(shell: Any, request: Mapping[str, Any]) -> None:
-    """Makes what code in an agent's kernel finds as `agent`; the guest was compiled before the fork."""
+    """Install the guest: the object that code finds as `agent`. It was compiled before the fork."""
     program, names = compiled_guest()
     exec(program, dict(names))  # noqa: S102  # our own
     sys.modules["freeact_guest.skills"].install(request["skills"])
@@ -114,7 +113,7 @@ def install_guest(shell: Any, request: Mapping[str, Any]) -> None:
 
 
 def leave_guest(shell: Any) -> None:
-    """A kernel of our kernelspec has a guest already: its functions would end this process as a half of that kernel."""
+    """Leave the guest of our kernelspec's kernel: its functions would end this process as a half of that kernel."""
     if (halves := sys.modules.get("freeact_guest.halves")) is not None:
         halves.HALVES.kernel, halves.HALVES.is_of_kernel = os.getpid(), True
     for functions in shell.events.callbacks.values():
@@ -122,7 +121,7 @@ def leave_guest(shell: Any) -> None:
 
 
 def close_what_writes() -> None:
-    """Takes away the files that are open for writing: what this process writes to them would be in the user's files.
+    """Take away the files that are open for writing: the text of this process would be in the user's files.
 
     The numbers stay taken, so that no object closes a file of ours.
     """
@@ -137,7 +136,7 @@ def close_what_writes() -> None:
 
 
 def replace_environment(environment: Mapping[str, str]) -> None:
-    """Gives this process another environment, and overwrites the one that it had, which may hold keys.
+    """Give this process another environment, and overwrite the one that it had, which may hold keys.
 
     Its values are where the process began, where the C library has put later ones, and in objects of Python.
     """
@@ -154,7 +153,7 @@ def replace_environment(environment: Mapping[str, str]) -> None:
 
 
 def replace_command_line() -> None:
-    """Overwrites the command line, which names the file with the addresses and the key of the origin."""
+    """Overwrite the command line, which names the file with the addresses and the key of the origin."""
     sys.orig_argv[:] = [sys.executable]
     start, end = map(int, stat_fields("self")[ARGUMENT_FIELDS])
     if start:
@@ -163,7 +162,7 @@ def replace_command_line() -> None:
 
 
 def overwrite_everywhere(secret: bytearray) -> None:
-    """Overwrites a secret wherever it is in this memory, in texts that were read once too, and last in `secret`."""
+    """Overwrite a secret in all of this memory, also in texts that were read once, and last in `secret`."""
     if len(secret) < SECRET_BYTES:
         secret[:] = bytes(len(secret))
         return  # a text as short as this one is not only the secret
@@ -186,7 +185,7 @@ def overwrite_everywhere(secret: bytearray) -> None:
 
 
 def anonymous_memory() -> list[tuple[int, int]]:
-    """Where the writable memory of this process begins and ends that stands in no file."""
+    """Return the bounds of this process's writable memory that is not of a file."""
     found = []
     with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -198,7 +197,7 @@ def anonymous_memory() -> list[tuple[int, int]]:
 
 
 def overwrite_variables() -> None:
-    """Overwrites the values of variables that the C library has, without making copies of them."""
+    """Overwrite the values of variables that the C library has, without making copies of them."""
     library = ctypes.CDLL(None)
     library.strchr.restype = ctypes.c_void_p
     entries, number = ctypes.POINTER(ctypes.c_void_p).in_dll(library, "environ"), 0
@@ -212,10 +211,10 @@ MAX_DESCRIPTORS = 1 << 20
 
 
 def fork_copy(life: Callable[[], None], guard: Sequence[str]) -> tuple[int, int]:
-    """Forks a copy. Call it in the main thread.
+    """Fork a copy. Call it in the main thread.
 
     Args:
-        life: What the copy does, from its first moment to its end.
+        life: The copy's work, from its first moment to its end.
         guard: The command of its guard, to which `--child` and the copy's process id are added.
 
     Returns:
@@ -231,7 +230,7 @@ def fork_copy(life: Callable[[], None], guard: Sequence[str]) -> tuple[int, int]
 
 
 def be_guard(life: Callable[[], None], guard: Sequence[str], origin: int, result_writer: int) -> None:
-    """Forks the copy, reports it, and becomes the program of the guard."""
+    """Fork the copy, report it, and become the program of the guard."""
     os.setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != origin:
@@ -249,7 +248,7 @@ def be_guard(life: Callable[[], None], guard: Sequence[str], origin: int, result
 
 
 def be_copy(life: Callable[[], None], guard: int, result_writer: int) -> NoReturn:
-    """Lives the life of a copy."""
+    """Live the life of a copy."""
 
     def begin() -> None:
         os.close(result_writer)

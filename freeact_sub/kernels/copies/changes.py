@@ -1,7 +1,7 @@
-"""What differs between a notebook's kernel and its copy, and how values of the copy are taken over.
+"""Differences between a notebook's kernel and its copy, and how values of the copy are taken over.
 
-Both are described by themselves (`guest/state.py`): the copy in a cell of ours, this kernel in a bare fork, which may be
-ended if the code of a value's type hangs. What the copy says is not trusted: it is text of a bounded length.
+Both describe themselves (`guest/state.py`): the copy in a cell of ours, this kernel in a bare fork, which may be ended if
+the code of a value's type hangs. The copy's description is not trusted: it is text of a bounded length.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class CopyChange(VariableChange):
     """One variable that an agent has changed in its copy of a notebook's kernel."""
 
     also_here: bool = False
-    """The notebook has changed it as well since the copy was made."""
+    """Whether the notebook has changed it as well since the copy was made."""
 
 
 class EarlierVariables:
-    """This kernel as it was at one moment: a fork that says what its variables were."""
+    """The kernel at one moment: a fork that tells the variables of that time."""
 
     def __init__(self, fork: BareFork) -> None:
         """Args: fork: made by `fork`."""
@@ -43,17 +43,17 @@ class EarlierVariables:
 
     @staticmethod
     def fork(shell: Any) -> BareFork:
-        """Called at that moment, in the main thread. Raises: OSError: there is no room for a process."""
+        """Fork the kernel. Called at that moment, in the main thread. Raises: OSError: there is no room for a process."""
         return BareFork(lambda: json.dumps(state.report(shell)).encode())
 
     async def report(self) -> dict[str, About]:
-        """Describes the variables. Raises: KernelError: it takes too long."""
+        """Describe the variables. Raises: KernelError: it takes too long."""
         if self._report is None:
             self._report = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._report)
 
     def close(self) -> None:
-        """Ends the fork."""
+        """End the fork."""
         self._fork.close()
 
     async def _made(self) -> dict[str, About]:
@@ -61,7 +61,7 @@ class EarlierVariables:
 
 
 def changed(before: Mapping[str, About], now: Mapping[str, About], copy: Mapping[str, About]) -> list[CopyChange]:
-    """What a copy has changed and this kernel does not have. Where this kernel has changed it too, `also_here` says so.
+    """Return the changes of a copy that this kernel does not have; `also_here` marks those that it has changed, too.
 
     Args:
         before: The variables when the copy was made.
@@ -75,13 +75,13 @@ def changed(before: Mapping[str, About], now: Mapping[str, About], copy: Mapping
 
 
 async def take(file: str, scratch: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of variables of a copy, and for each that cannot be had the reason.
+    """Return the values of variables of a copy, and the reason for each missing one.
 
-    To unpickle is to run code of whoever wrote the values: a person has said yes before.
+    To unpickle is to run code of the values' writer: a person has said yes before.
 
     Args:
-        file: What the copy wrote (`NotebookCopy.write_values`).
-        scratch: Where that is.
+        file: The file that the copy wrote (`NotebookCopy.write_values`).
+        scratch: Its folder.
 
     Raises:
         KernelError: It cannot be read.
@@ -99,7 +99,7 @@ async def take(file: str, scratch: Path) -> tuple[dict[str, Any], dict[str, str]
 
 
 async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
-    """Describes the variables of this kernel, in a fork of it. Call it in the main thread.
+    """Describe the variables of this kernel, in a fork of it. Call it in the main thread.
 
     Raises:
         KernelError: It cannot be forked now, or it takes too long.
@@ -111,6 +111,6 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
 
 
 async def report_of(copy: NotebookCopy) -> str:
-    """The description of the variables of a copy, for `parsed`. Raises: KernelError: there is none."""
+    """Return the description of the variables of a copy, for `parsed`. Raises: KernelError: there is none."""
     file = await copy.write_state()
     return (await asyncio.to_thread(read_whole, file, copy.scratch, max_bytes=REPORT_BYTES)).decode(errors="replace")

@@ -38,7 +38,7 @@ class Origin(Protocol):
     """The notebook's kernel, as the process of its agents knows it. Its end is `CopyMaker` (`making.py`)."""
 
     async def fork(self, request: Mapping[str, Any]) -> tuple[int, int]:
-        """Forks a copy. Args: request: see `become_copy`. Returns the process ids of its guard and of the copy.
+        """Fork a copy. Args: request: as for `become_copy`. Return the process ids of its guard and of the copy.
 
         Raises:
             KernelStartError: It cannot be copied now; the message says why.
@@ -46,17 +46,17 @@ class Origin(Protocol):
         ...
 
     async def exit_code(self, guard: int) -> int:
-        """Waits for the end of a guard. Returns its exit code, negative for a signal."""
+        """Wait for the end of a guard. Return its exit code, negative for a signal."""
         ...
 
 
 class CopyLauncher(LocalLauncher):
-    """Has the notebook's kernel fork. Its folder outlives the copy: the next copy of the same agent has it too."""
+    """A launcher that lets the notebook's kernel fork. Its folder outlives the copy, and serves the agent's next one."""
 
     has_guest = True
 
     def __init__(self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder, origin: Origin) -> None:
-        """Args: origin: the kernel that is copied."""
+        """Args: origin: the kernel to copy."""
         super().__init__(spec, context, folder)
         self._origin = origin
         self._copy: int | None = None
@@ -69,7 +69,7 @@ class CopyLauncher(LocalLauncher):
         return self._copy
 
     async def launch(self) -> KernelChannels:
-        """See `Launcher`."""
+        """Fork the copy, and return its channels."""
         environment = await self._prepare()
         private = private_environment(self.spec, self.scratch)
         request = {
@@ -91,13 +91,13 @@ class CopyLauncher(LocalLauncher):
         return self._started(self._ended)
 
     async def interrupt(self) -> None:
-        """See `Launcher`."""
+        """Send SIGINT to the copy."""
         if self._copy is not None and self._ended is not None and not self._ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._copy, signal.SIGINT)
 
     async def kill(self) -> None:
-        """See `Launcher`."""
+        """End the guard, and so the copy."""
         if self._guard is None or self._ended is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -107,26 +107,26 @@ class CopyLauncher(LocalLauncher):
                 await asyncio.wait({self._ended}, timeout=KILL_SECONDS)
 
     async def aclose(self, *, lost: bool) -> None:
-        """See `Launcher`. The folder belongs to whoever gave it."""
+        """Let the copy end. The folder belongs to its giver."""
         if lost:
             await asyncio.to_thread(self.folder.end_processes)
 
 
 START_SECONDS: Final = 10.0
-"""A copy that is not ready by then hangs at something that another thread held; the agent gets an empty kernel."""
+"""Seconds for a copy to be ready. A later one hangs at a lock of another thread; the agent gets an empty kernel."""
 OWN_CELL_SECONDS: Final = 60.0
 HOST_GUEST: Final = "freeact_sub.kernels.guest"
-"""What the notebook's kernel has of the guest, and so a copy of it: values go from one to the other by its names."""
+"""The guest's package in the notebook's kernel, and so in a copy: values go from one to the other by its names."""
 UNTRIED: Final = (
     "cells in a copy of your notebook are not tried before you decide; those in an empty kernel (`%%agent --here`) are"
 )
 
 
 class NotebookCopy:
-    """See `Kernel`. It has one folder, and one copy at a time."""
+    """A kernel of copies. It has one folder, and one copy at a time."""
 
     def __init__(self, spec: KernelSpec, handler: HostRequestHandler, context: ZmqContext, origin: Origin) -> None:
-        """Args: origin: the kernel that is copied."""
+        """Args: origin: the kernel to copy."""
         self._spec = replace(spec, start_timeout_seconds=min(spec.start_timeout_seconds, START_SECONDS))
         self._handler, self._context, self._origin = handler, context, origin
         self._folder = KernelFolder(make_folder())
@@ -137,7 +137,7 @@ class NotebookCopy:
         self._closed = False
         self.unread_before = ""
         self.cells: list[tuple[str, bool]] = []
-        """The code that the agent has run in the present copy, each with whether it ended without an error."""
+        """Code that the agent has run in the present copy, each with whether it ended without an error."""
 
     @property
     def pid(self) -> int | None:
@@ -146,31 +146,31 @@ class NotebookCopy:
 
     @property
     def lost_reason(self) -> str | None:
-        """See `Kernel`."""
+        """The reason why the kernel is lost."""
         return self._lost.result() if self._lost.done() else None
 
     @property
     def unread(self) -> str:
-        """See `Kernel`."""
+        """The unread output."""
         return self.unread_before + (self._kernel.unread if self._kernel is not None else "")
 
     @property
     def may_be_replaced(self) -> bool:
-        """See `Kernel`."""
+        """Whether another kernel may take this one's place."""
         return True
 
     @property
     def scratch(self) -> Path:
-        """See `Kernel`."""
+        """The scratch folder."""
         return self._folder.path / "tmp"
 
     @property
     def own_files(self) -> OwnFiles | None:
-        """See `BranchingKernel`."""
+        """None: a copy works in the workspace itself."""
         return None
 
     async def renew(self) -> None:
-        """Makes a copy of the kernel as it is now, in place of the one that there is.
+        """Make a copy of the kernel as it is now, in place of the present one.
 
         Raises:
             KernelStartError: None can be made; the message says why. There is none, then.
@@ -185,7 +185,7 @@ class NotebookCopy:
         self._watching = asyncio.create_task(self._watch(kernel), name=f"watch copy of {self._spec.owner_id}")
 
     async def drop(self) -> None:
-        """Ends the copy, with all that it has started. The next cell makes another one."""
+        """End the copy, with all that it has started. The next cell makes another one."""
         kernel, self._kernel = self._kernel, None
         self.cells.clear()
         watching, self._watching = self._watching, None
@@ -199,7 +199,7 @@ class NotebookCopy:
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AsyncIterator[CellRun]:
-        """See `Kernel`."""
+        """Run a cell in the copy, or in a new one."""
         if self._kernel is None and not self._closed:
             try:
                 await self.renew()
@@ -219,49 +219,49 @@ class NotebookCopy:
                 self.cells[number] = (code, buffer.ended is not None and buffer.ended.status == "ok")
 
     async def interrupt(self) -> None:
-        """See `Kernel`."""
+        """Interrupt the cell."""
         if self._kernel is not None:
             await self._kernel.interrupt()
 
     async def wait_lost(self) -> str:
-        """See `Kernel`."""
+        """Wait until the kernel is lost; return the reason."""
         return await asyncio.shield(self._lost)
 
     def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
-        """See `Kernel`."""
+        """Ask about changes of more files from now on."""
         self._asked = names
         if self._kernel is not None:
             self._kernel.ask_about(names)
 
     async def aclose(self) -> None:
-        """See `Kernel`."""
+        """End the copy."""
         self._closed = True
         await carry_out(self._close())
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
-        """See `BranchingKernel`. Raises: KernelBranchError: always."""
+        """Raise KernelBranchError."""
         del handler
         if spec.trial is not None:
             raise KernelBranchError(UNTRIED)
         raise KernelBranchError("a copy of a notebook's kernel is not branched again: start the child without a branch")
 
     async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
-        """See `BranchingKernel`. Nothing is saved: the variables are the notebook's, and what is not taken over is gone."""
+        """Save nothing: the variables are the notebook's, and values that are not taken over are gone."""
         del max_bytes, keep
         folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # one call, as `Store` makes it
         return SnapshotReport(kept=(), lost=(), size_bytes=0, written_bytes=0, pause_seconds=0, not_forked="")
 
     async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
-        """See `BranchingKernel`. Raises: KernelSnapshotError: always."""
+        """Raise KernelSnapshotError."""
         del folder, allow_more
         raise KernelSnapshotError("your kernel is a copy of the notebook's")
 
     async def write_state(self) -> str:
-        """Has the copy describe its variables; the name of a file in its scratch folder. Raises: see `own_cell`."""
+        """Let the copy describe its variables; return the name of a file in its scratch folder. Raises: as `own_cell`."""
         return await self._written(lambda name: f"report_to({name!r})")
 
     async def write_values(self, names: Sequence[str]) -> str:
-        """Has the copy write variables; the name of a file in its scratch folder. Raises: see `own_cell`."""
+        """Let the copy write variables; return the name of a file in its scratch folder. Raises: as `own_cell`."""
         return await self._written(lambda name: f"write_to({name!r}, {[*names]!r})")
 
     async def _written(self, call: Callable[[str], str]) -> str:
@@ -277,7 +277,7 @@ class NotebookCopy:
             self._lose(reason)
 
     def give_up(self, reason: str) -> None:
-        """No copy is made any more: this kernel is lost, and its agent gets another one."""
+        """Make no more copies: this kernel is lost, and its agent gets another one."""
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
@@ -296,15 +296,15 @@ NETWORK: Final = (
 
 
 class CopyProvider:
-    """See `KernelProvider`."""
+    """A provider of copies for a root, and of empty kernels for its children."""
 
     def __init__(self, empty: KernelProvider, *, on_notice: Callable[[str], None], origin: Origin) -> None:
         """Nothing is started yet.
 
         Args:
             empty: Starts the kernels of children, and the root's where no copy can be made. It is closed with this one.
-            on_notice: Called with what a person must know: why there is no copy, and what the wall cannot hold.
-            origin: The kernel that is copied.
+            on_notice: Called with news for a person: why there is no copy, and what the wall cannot hold.
+            origin: The kernel to copy.
         """
         self._empty = empty
         self._on_notice = on_notice
@@ -313,15 +313,14 @@ class CopyProvider:
         self._context: Any = Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS
         self.root_id: str | None = None
-        """The agent that gets copies."""
         self.copy: NotebookCopy | None = None
         """The root's kernel. None: it is an empty one, or not started yet."""
         self._told_of_network = False
         self._refused = ""
-        """Why no copy can be made now. Empty: one can be."""
+        """The reason why no copy can be made now. Empty: one can be."""
 
     async def refuse(self, reason: str) -> None:
-        """From now on there is a reason against a copy, or none. The agent of a copy that there is gets an empty kernel."""
+        """Set the reason against copies, or none. The agent of a present copy gets an empty kernel."""
         self._refused = reason
         copy, self.copy = (self.copy, None) if reason else (None, self.copy)
         if copy is not None:
@@ -329,15 +328,15 @@ class CopyProvider:
             await copy.aclose()
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """See `KernelProvider.place`."""
+        """Return the place of a kernel."""
         return self._empty.place(mode, settings, workspace)
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """See `KernelProvider.hook`."""
+        """Return the settings of the audit hook."""
         return self._empty.hook(settings)
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
-        """See `KernelProvider.start`."""
+        """Start a kernel: a copy for the root, an empty one for others."""
         if spec.owner_id != self.root_id or self._refused:
             return await self._empty.start(spec, handler)
         await self._gaps.check(spec)
@@ -358,6 +357,6 @@ class CopyProvider:
         return copy
 
     async def aclose(self) -> None:
-        """See `KernelProvider.aclose`."""
+        """End all kernels."""
         self._context.destroy(linger=0)
         await self._empty.aclose()

@@ -24,10 +24,10 @@ GO: Final = b"g"
 
 
 class BareFork:
-    """It waits until it is asked for its result, and ends with this process in any case."""
+    """A fork that waits until it is asked for its result, and ends with this process in any case."""
 
     def __init__(self, work: Callable[[], bytes]) -> None:
-        """Forks. Args: work: what the fork does when it is asked. Raises: OSError: there is no room for a process."""
+        """Fork. Args: work: the fork's work when it is asked. Raises: OSError: there is no room for a process."""
         brancher: Any = importlib.import_module("freeact_sub.kernels.forkserver.brancher")  # Linux only
         self._reader, writer = os.pipe()
         asked, self._asking = os.pipe()
@@ -46,7 +46,7 @@ class BareFork:
         self._reap: Callable[[int], None] = brancher.reap
 
     async def result(self, seconds: float) -> bytes:
-        """Has it work, once, and ends it. Raises: KernelError: it failed, it takes longer than that, or it has ended."""
+        """Let the fork work, once, and end it. Raises: KernelError: it failed, takes longer, or has ended."""
         if self._pid is None:
             raise KernelError("it has ended")
         with contextlib.suppress(BrokenPipeError):
@@ -63,7 +63,7 @@ class BareFork:
         return data
 
     def close(self) -> None:
-        """Ends it. Can be called again."""
+        """End the fork. Can be called again."""
         pid, self._pid = self._pid, None
         if pid is None:
             return
@@ -76,7 +76,7 @@ class BareFork:
 
 
 def _work_and_exit(brancher: Any, work: Callable[[], bytes], asked: int, writer: int) -> NoReturn:
-    """In the fork. What is printed meanwhile goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
+    """Do a fork's work. Printed text goes nowhere; no loop, no socket and no clean-up of the origin is touched."""
     try:
         brancher.prctl(brancher.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setpgid(0, 0)  # when it shuts down, ipykernel waits half a minute for all of its group, also for the dead
@@ -122,23 +122,23 @@ OWN_KINDS: Final = frozenset(
         ("tqdm._monitor", "TMonitor"),
     }
 )
-"""The same by their classes. The one of tqdm is started again where it is missing."""
+"""Classes of such threads. The one of tqdm is started again where it is missing."""
 SUBSHELL: Final = ("ipykernel.subshell", "SubshellThread")
-"""JupyterLab has messages of widgets handled in such threads, which stay; each holds its lock while it does something."""
+"""The class of threads for JupyterLab's widgets, which stay; each holds its lock while it works."""
 PRIVATE_MAPPINGS: Final = ("/dev/shm/sem.", "/memfd:", "anon_inode:")  # noqa: S108  # names in a list, not files
-"""Shared memory through which no values reach another process: locks of `multiprocessing`, and what has no other user."""
+"""Shared memory through which no values reach another process: locks of `multiprocessing`, and unshared files."""
 SQLITE_SHARED: Final = "-shm"
 """The end of the name of a file that SQLite shares between processes for a database in WAL mode."""
 
 
 def kernel_app() -> Any | None:
-    """The `IPKernelApp` of this process. None: it is no Jupyter kernel of ipykernel."""
+    """Return the `IPKernelApp` of this process, if it is a Jupyter kernel of ipykernel."""
     module = sys.modules.get("ipykernel.kernelapp")
     return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
 
 
 def unsafe(app: Any) -> str:
-    """Why this kernel cannot be copied now. Empty: it can, and idle threads of GNU OpenMP have been ended for it.
+    """Return why this kernel cannot be copied now. Empty: it can, and idle threads of GNU OpenMP have been ended for it.
 
     Args:
         app: Its `IPKernelApp`. None: there is none.
@@ -178,14 +178,14 @@ def is_own(thread: threading.Thread) -> bool:
 
 
 def why_not_shared(path: str) -> str:
-    """What is wrong with shared memory in a copy. Args: path: what `shared_memory` has found."""
+    """Return the fault of shared memory in a copy. Args: path: as found by `shared_memory`."""
     if path.endswith(SQLITE_SHARED):
         return f"SQLite has a database open in WAL mode, which a copy could not read: {path.removesuffix(SQLITE_SHARED)}"
     return f"it shares memory, which a copy would change as well: {path}"
 
 
 def shared_memory() -> str:
-    """A file or a memory that a fork would write as well as this process, or nothing. Our own sessions' is not counted."""
+    """Return a file or memory that a fork would write as well as this process, if any; our own sessions' do not count."""
     own = str(state_folder().resolve())
     with contextlib.suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as file:
         for line in file:

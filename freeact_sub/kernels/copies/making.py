@@ -1,7 +1,7 @@
 """`CopyMaker`: in a notebook's kernel, forks the copies that the process of its agents asks for, and ends them.
 
-A fork is made in the main thread, between two cells or while one waits. The one other thread that is ours stands still
-meanwhile, so that no lock is held in the copy for ever.
+A fork is made in the main thread, between two cells or while one waits. Our only other thread stands still meanwhile, so
+that no lock is held in the copy for ever.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from freeact_sub.kernels.guest import compiled_guest
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 
 WAIT_SECONDS: Final = 0.3
-"""The user's cells always win: if the main thread does not come to it by then, no copy is made."""
+"""Seconds for the main thread to come to a copy; else none is made, for the user's cells always win."""
 BUSY: Final = "your kernel is running a cell, and an agent does not wait for it"
 
 
 class CopyMaker:
-    """Makes copies of this kernel. Its methods are called in the thread that serves the agents' process."""
+    """Maker of copies of this kernel. Its methods are called in the thread that serves the agents' process."""
 
     def __init__(self, shell: Any, forget: Callable[[], None]) -> None:
-        """Args: shell: the `InteractiveShell`. forget: called in each copy, see `become_copy`."""
+        """Args: shell: the `InteractiveShell`. forget: called in each copy, as for `become_copy`."""
         self._shell, self._forget = shell, forget
         self._ended: dict[int, asyncio.Future[int]] = {}
-        """Of each guard, its exit code."""
+        """The exit code of each guard."""
         self._folders: dict[int, Path] = {}
-        """Of each guard, that of its copy."""
+        """The folder of each guard's copy."""
         self.earlier: dict[int, EarlierVariables] = {}
-        """This kernel as it was when each copy was made, by the process id of the copy."""
+        """The kernel at the time of each copy, by the process id of the copy."""
 
     async def fork(self, main: asyncio.AbstractEventLoop, request: Mapping[str, Any]) -> tuple[int, int]:
-        """Forks. Args: main: the loop of the main thread. request: see `Origin.fork`. Raises: KernelStartError."""
+        """Fork. Args: main: the loop of the main thread. request: as for `Origin.fork`. Raises: KernelStartError."""
         here = asyncio.get_running_loop()
         forked: concurrent.futures.Future[tuple[int, int, BareFork]] = concurrent.futures.Future()
 
@@ -66,11 +66,11 @@ class CopyMaker:
         return guard, copy
 
     async def exit_code(self, guard: int) -> int:
-        """See `Origin`."""
+        """Wait for the end of a guard; return its exit code."""
         return await asyncio.shield(self._ended[guard])
 
     def end_all(self) -> None:
-        """Ends all copies, whose host is gone."""
+        """End all copies, whose host is gone."""
         for guard, ended in self._ended.items():
             if not ended.done():
                 with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ class CopyMaker:
             then.close()
 
     def _fork_here(self, main: asyncio.AbstractEventLoop, request: Mapping[str, Any]) -> tuple[int, int, BareFork]:
-        """In the main thread."""
+        """Fork in the main thread."""
         app = kernel_app()
         if reason := unsafe(app):
             raise KernelStartError(reason)
@@ -98,7 +98,7 @@ class CopyMaker:
             raise
 
     def _watch(self, guard: int, copy: int) -> None:
-        """Learns of the end of a guard, which is a child of this process."""
+        """Learn of the end of a guard, which is a child of this process."""
         loop = asyncio.get_running_loop()
         ended = self._ended[guard] = loop.create_future()
         descriptor = os.pidfd_open(guard)
@@ -118,7 +118,7 @@ class CopyMaker:
 
 @contextlib.contextmanager
 def standing_still(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Keeps the thread of a loop where it holds no lock. Raises: KernelStartError: it does not come to it in time."""
+    """Keep the thread of a loop where it holds no lock. Raises: KernelStartError: it does not come to it in time."""
     stands, may_go = threading.Event(), threading.Event()
 
     def stand() -> None:
@@ -136,10 +136,10 @@ def standing_still(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def _forking() -> tuple[Any, Any]:
-    """`fork_copy` and `become_copy`, which are made for Linux and use names that another ipykernel may not have.
+    """Return `fork_copy` and `become_copy`, which are made for Linux and use names that another ipykernel may not have.
 
     Raises:
-        KernelStartError: It has not.
+        KernelStartError: It does not have them.
     """
     try:
         becoming: Any = importlib.import_module("freeact_sub.kernels.copies.becoming")
