@@ -2,12 +2,12 @@
 
 A process that the fork server forks for it does so, outside of any wall. (A Python that is started for it takes some 40 ms
 of CPU.) It makes an overlay, enters the namespaces of the kernel, makes copies of them, and puts the overlay over the
-workspace there; the branch enters the copies itself (`detach.join`), which no other process could make it do. Code in the
+workspace there; the branch enters the copies itself (`detach.join`), as no other process could make it do. Code in the
 kernel may have put anything into the branch's private folder, so that each step goes through descriptors, follows no link,
 and begins at a folder that is known by its device and its number.
 
 Settings: `pid` (of the kernel), `workspace`, `folder` with `identity` (device, number), `covers` (bool; else the overlay is
-in the folder, in the kernel's own namespaces), `sealed` (bool: see `seal`), and `origin` (`path`, `identity`): the private
+in the folder, in the kernel's own namespaces), `sealed` (bool, for `seal`), and `origin` (`path`, `identity`): the private
 folder of the kernel where that has a copy itself, whose changes are the first of the branch's; or null.
 """
 
@@ -27,7 +27,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 SPACES = {"user": CLONE_NEWUSER, "mnt": CLONE_NEWNS}
 PINS = {"user": "k-user", "mnt": "k-mnt"}
-"""The files in the private folder of a branch that lead to its namespaces, in the order in which it enters these. They are
+"""Files in the private folder of a branch that lead to its namespaces, in the order in which it enters these. They are
 removed with its sockets, once the host has connected."""
 SYS_MOVE_MOUNT, SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 429, 430, 431, 432
 SET_FLAG, SET_STRING, CREATE = 0, 1, 6
@@ -40,27 +40,27 @@ CHANGES, WORK, COPY = "up", "work", "ws"
 """Names in the private folder of a branch: its changes, the overlay's work folder, its view of the workspace."""
 OPAQUE = "user.overlay.opaque"
 MAX_CHANGES, MAX_CHANGED_BYTES = 20_000, 1 << 30
-"""The bound on changes copied when a branch is branched again."""
+"""Most changes, and bytes of them, that are copied when a branch is branched again."""
 MAX_DEPTH = 100
-"""The bound on nested folders: each takes a descriptor."""
+"""Most nested folders: each takes a descriptor."""
 
 
 class CopyLimitError(Exception):
-    """There is more to copy than the bound."""
+    """An excess of files to copy, or of their bytes."""
 
 
 class Copying:
-    """Copies a folder; follows no link, and leaves out what is not a file, link or folder."""
+    """Copying of a folder; follows no link, and leaves out all but files, links and folders."""
 
     def __init__(self, files: int, size: int, *, layers: bool = False) -> None:
-        """Args: files, size: bounds; what is cloned has no size. layers: keep what means something to an overlay."""
+        """Args: files, size: limits; cloned files have no size. layers: keep the marks of an overlay."""
         self.files, self.size, self.layers = files, size, layers
 
     def folder(self, source: int, target: int, depth: int = 0) -> None:
-        """Copies what is in a folder into another.
+        """Copy the content of a folder into another.
 
         Raises:
-            CopyLimitError: It is more than the bounds.
+            CopyLimitError: It is more than the limits.
             OSError: It cannot be copied.
         """
         if depth > MAX_DEPTH:
@@ -73,7 +73,7 @@ class Copying:
                 self.entry(source, target, name, depth)
 
     def entry(self, source: int, target: int, name: str, depth: int) -> None:
-        """Copies one of them."""
+        """Copy an entry."""
         found = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
             with opened(source, name) as inner:
@@ -91,11 +91,11 @@ class Copying:
             os.mknod(name, stat.S_IFCHR, 0, dir_fd=target)
 
     def link_target(self, target: str) -> str:
-        """Where the copy of a symbolic link leads. Args: target: where the link leads."""
+        """Return the target of a symbolic link in the copy. Args: target: where the link leads."""
         return target
 
     def file(self, source: int, target: int, name: str) -> None:
-        """Copies a file; shares its blocks where the file system can."""
+        """Copy a file; shares its blocks where the file system can."""
         reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
         try:
             found = os.fstat(reading)
@@ -118,14 +118,14 @@ class Copying:
             os.close(reading)
 
     def attribute(self, source: int, target: int) -> None:
-        """Whether a folder hides what is below it in the workspace."""
+        """Copy the mark that a folder hides all below it in the workspace; return whether it has the mark."""
         with contextlib.suppress(OSError):
             os.setxattr(f"/proc/self/fd/{target}", OPAQUE, os.getxattr(f"/proc/self/fd/{source}", OPAQUE))
 
 
 @contextlib.contextmanager
 def opened(folder: int, name: str) -> Iterator[int]:
-    """A folder in a folder. Raises: OSError: There is none, or a link."""
+    """Open a folder in a folder. Raises: OSError: There is none, or a link."""
     descriptor = os.open(name, FOLDER, dir_fd=folder)
     try:
         yield descriptor
@@ -134,21 +134,21 @@ def opened(folder: int, name: str) -> Iterator[int]:
 
 
 def pour(reading: int, writing: int, size: int) -> None:
-    """Copies the content of a file, up to what it had when it was looked at."""
+    """Copy the content of a file, up to its size when it was looked at."""
     while size > 0 and (data := os.read(reading, min(size, 1 << 20))):
         write_all(writing, data)
         size -= len(data)
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Writes at the position of a file. Raises: OSError: There is no room."""
+    """Write at the position of a file. Raises: OSError: There is no room."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
 
 
 def like(found: os.stat_result, descriptor: int) -> None:
-    """Gives a copy the mode, the times and, if possible, the owner of its original."""
+    """Give a copy the mode, the times and, if possible, the owner of its original."""
     with contextlib.suppress(OSError):
         os.fchown(descriptor, found.st_uid, found.st_gid)
     os.fchmod(descriptor, found.st_mode & 0o1777)
@@ -156,7 +156,7 @@ def like(found: os.stat_result, descriptor: int) -> None:
 
 
 def checked(call: Callable[..., int], *arguments: Any) -> int:
-    """The result of a function of the C library; raises OSError with its error."""
+    """Return the result of a function of the C library; raise OSError with its error."""
     result = call(*arguments)
     if result < 0:
         number = ctypes.get_errno()
@@ -165,19 +165,19 @@ def checked(call: Callable[..., int], *arguments: Any) -> int:
 
 
 def opened_spaces(pid: int) -> dict[str, int]:
-    """The namespaces of a process, by kind."""
+    """Return the namespaces of a process, by kind."""
     return {kind: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in SPACES}
 
 
 def join(spaces: dict[str, int]) -> None:
-    """Enters namespaces, unless this process is in them."""
+    """Enter namespaces, unless this process is in them."""
     for kind, descriptor in spaces.items():
         if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
             checked(LIBC.setns, descriptor, SPACES[kind])
 
 
 def known(path: str, identity: list[int]) -> int:
-    """Opens a folder that is the one that the host knows."""
+    """Open a folder, which must be the one that the host knows."""
     descriptor = os.open(path, FOLDER)
     found = os.fstat(descriptor)
     if [found.st_dev, found.st_ino] != identity:
@@ -186,10 +186,10 @@ def known(path: str, identity: list[int]) -> int:
 
 
 def make_overlay(settings: dict[str, Any]) -> int:
-    """A mount of the branch's files that has no place yet.
+    """Return a mount of the branch's files that has no place yet.
 
-    It is made outside of the kernel's namespaces. In those of a branch all mounts are locked to each other, and a folder in
-    which there are some, as in a workspace whose settings are read-only, cannot be a layer.
+    It is made outside of the kernel's namespaces. In those of a branch all mounts are locked to each other, and a folder
+    with mounts in it, such as a workspace whose settings are read-only, cannot be a layer.
     """
     sys.modules["freeact_view"].new_namespaces()
     workspace = os.open(settings["workspace"], FOLDER)
@@ -211,7 +211,7 @@ def make_overlay(settings: dict[str, Any]) -> int:
 
 
 def made_aside(make: Callable[[], int]) -> int:
-    """A descriptor that another process makes."""
+    """Return a descriptor that another process makes."""
     ours, theirs = socket.socketpair()
     with ours:
         if os.fork() == 0:
@@ -231,7 +231,7 @@ def made_aside(make: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def new_spaces() -> Iterator[int]:
-    """The id of a process in namespaces that only it has, a copy of this one's. All users in it are who they are outside."""
+    """Yield the id of a process in namespaces of its own, a copy of this one's. All users in it are who they are outside."""
     (told, tell), (waits, end) = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -250,7 +250,7 @@ def new_spaces() -> Iterator[int]:
 
 
 def lay(settings: dict[str, Any]) -> None:
-    """See the top of this file."""
+    """Lay the copy, as the top of this file says."""
     spaces = opened_spaces(settings["pid"])
     if os.fstat(spaces["mnt"]).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
         raise OSError(errno.EXDEV, "the kernel has no mounts of its own")
@@ -268,7 +268,7 @@ def lay(settings: dict[str, Any]) -> None:
 
 
 def seal(settings: dict[str, Any]) -> None:
-    """Makes all mounts read-only but the private folder, shared memory and terminals: these are a trial's own."""
+    """Make all mounts read-only but the private folder, shared memory and terminals: these are a trial's own."""
     view = sys.modules["freeact_view"]
     flags = view.OPEN_TREE_CLONE | os.O_CLOEXEC | view.AT_EMPTY_PATH
     own = checked(LIBC.syscall, view.SYS_OPEN_TREE, known(settings["folder"], settings["identity"]), b"", flags)
@@ -280,7 +280,7 @@ def seal(settings: dict[str, Any]) -> None:
 
 
 def pinned_spaces(folder: int) -> dict[str, int]:
-    """New namespaces, to which files in a folder lead.
+    """Make new namespaces, to which files in a folder lead.
 
     Linux lets a namespace for mounts be a file in another one only if its number is higher, and in Linux 6.18 each processor
     has numbers of its own: so namespaces are made on any processor, then on one after the other, until they can.
@@ -303,12 +303,12 @@ def pinned_spaces(folder: int) -> dict[str, int]:
 
 
 def place(mount: int, folder: int) -> None:
-    """Puts a mount over a folder."""
+    """Put a mount over a folder."""
     checked(LIBC.syscall, SYS_MOVE_MOUNT, mount, b"", folder, b"", FROM_DESCRIPTOR | TO_DESCRIPTOR)
 
 
 def reason_against(settings: dict[str, Any]) -> str:
-    """Does it; returns why that was not possible, or nothing."""
+    """Lay the copy; return why that was not possible, or nothing."""
     try:
         lay(settings)
     except OSError as error:

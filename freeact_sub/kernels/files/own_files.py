@@ -1,8 +1,8 @@
-"""`OwnFiles`: the copy of a workspace that one branch has; what has changed in it, and how that is taken over (`promote`).
+"""`OwnFiles`: the copy of a workspace that one branch has; its changes, and how they are taken over (`promote`).
 
 The copy was written by code of a model and may hold anything: it is walked from folder to folder without following a link,
-and what is not a file, link or folder is left out. What stood in the workspace when the copy was made is known by stamps:
-promoting compares copy, workspace and stamps, and then takes over all or nothing (`stage.py`).
+and all but files, links and folders is left out. Stamps tell of the workspace at the time of the copy: promoting compares
+copy, workspace and stamps, and then takes over all or nothing (`stage.py`).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from freeact_sub.system.private_folders import KernelFolder
 from freeact_sub.system.safe_files import files_in
 
 MAX_ENTRIES: Final = 200_000
-"""Files and folders of a workspace, or of a copy."""
+"""Most files and folders of a workspace, or of a copy."""
 RIGHTS: Final = 0o777
-"""The permissions of a folder that are compared, and taken over."""
+"""Permissions of a folder that are compared, and taken over."""
 
 
 class Stamp(NamedTuple):
@@ -39,7 +39,7 @@ class Stamp(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it was a folder."""
+        """Whether the entry was a folder."""
         return stat.S_ISDIR(self.kind)
 
 
@@ -51,9 +51,9 @@ class Changes:
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Whether a path is never taken over: settings of freeact and git, and anything but files, links and folders."""
+    """Paths that are never taken over: settings of freeact and git, and all but files, links and folders."""
     touched: tuple[str, ...] = field(default=(), compare=False)
-    """In a layer: files whose content and permissions are the same, and perhaps not their owner, attributes or times."""
+    """Files in a layer with unchanged content and permissions, whose owner, attributes or times may differ."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class Changes:
 
 @dataclass(kw_only=True)
 class Found:
-    """Return the contents of a copy."""
+    """Contents of a copy."""
 
     entries: dict[str, Stamp] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
@@ -72,14 +72,14 @@ class Found:
 
 
 def stamp_of(found: os.stat_result) -> Stamp:
-    """See `Stamp`."""
+    """Return the stamp of an entry."""
     if stat.S_ISDIR(found.st_mode):
         return Stamp(stat.S_IFDIR | found.st_mode & RIGHTS)
     return Stamp(stat.S_IFMT(found.st_mode), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stamps(folder: int) -> dict[str, Stamp]:
-    """All files, links and folders in a folder, by relative path. Raises: see `found_in`."""
+    """Return all files, links and folders in a folder, by relative path. Raises: as `found_in`."""
     return found_in(folder).entries
 
 
@@ -95,12 +95,12 @@ def found_in(folder: int) -> Found:
 
 
 def difference(before: Mapping[str, Stamp], found: Found, *, is_layer: bool) -> tuple[set[str], set[str], set[str]]:
-    """Return what was added, perhaps changed, and deleted.
+    """Return the paths that were added, perhaps changed, and deleted.
 
     Args:
         before: The files of the workspace.
         found: The files of the copy.
-        is_layer: The copy holds only what differs from the workspace.
+        is_layer: The copy holds only the differences from the workspace.
     """
     here = found.entries
     if is_layer:
@@ -161,9 +161,9 @@ def _is_opaque(folder: int) -> bool:
 
 MAX_FILES: Final = 2_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The bound on a full copy; if the file system shares blocks, only the number of files counts."""
+"""Size limit of a full copy; if the file system shares blocks, only the number of files counts."""
 CACHE: Final = "__pycache__"
-"""No change of anybody's: every import writes it."""
+"""The folder of compiled code, which every import writes: no change of anybody's."""
 COMPARED_BYTES: Final = 1 << 20
 
 Kind = Literal["overlay", "copy"]
@@ -174,28 +174,27 @@ class OwnFiles:
     """A copy of a workspace; it goes with the folder of its kernel."""
 
     kind: Kind
-    """An overlay holds what differs; a copy holds all of it, its blocks shared with the workspace where they can be."""
+    """The form of the copy: an overlay holds the differences; a copy holds all, its blocks shared where they can be."""
     root: Path
     """The path at which the branch sees its workspace: the workspace's own, or one in the private folder."""
     workspace: Path
     folder: KernelFolder
-    """The private folder of the branch's kernel."""
     before: dict[str, Stamp]
-    """The workspace as it was when the first of the branches was made that led to this one."""
+    """The workspace at the time of the first branch that led to this one."""
     copied: Mapping[str, Stamp] = field(default_factory=dict)
-    """For a copy: its files as they were made."""
+    """Files of a full copy at the time when it was made."""
     kept: tuple[str, ...] = ()
     """Paths that are not promoted, besides those outside any workspace; relative to it."""
     differs: frozenset[str] = frozenset()
-    """For a copy: the files that differed from the workspace when they were made."""
+    """Files of a full copy that differed from the workspace at that time."""
 
     @property
     def covers(self) -> bool:
-        """It is at the workspace's own path."""
+        """Whether the copy is at the workspace's own path."""
         return self.root == self.workspace
 
     def look(self) -> Changes:
-        """Returns what the branch has changed. Blocks; best called while the branch is idle.
+        """Return the changes of the branch. Blocks; best called while the branch is idle.
 
         Raises:
             OSError: The copy cannot be read.
@@ -219,7 +218,7 @@ class OwnFiles:
         )
 
     def outdated_by(self) -> tuple[str, ...]:
-        """Returns the paths of the workspace that are not as the branch has found them, sorted. Blocks.
+        """Return the paths of the workspace that have changed since the branch began, sorted. Blocks.
 
         Raises:
             OSError: The workspace cannot be read.
@@ -237,7 +236,7 @@ class OwnFiles:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """The folder that holds the changes.
+        """Open the folder that holds the changes.
 
         Raises:
             OSError: It is not there any more.
@@ -255,7 +254,7 @@ class OwnFiles:
 
 
 def is_protected(path: str, kept: Iterable[str]) -> bool:
-    """Whether freeact, or the user's git, obeys what is at the path, below it or above it.
+    """Whether freeact, or the user's git, obeys a file at the path, below it or above it.
 
     Args:
         path: Relative to the workspace.
@@ -279,13 +278,13 @@ async def lay_over(
     kept: Iterable[str] = (),
     sealed: bool = False,
 ) -> OwnFiles:
-    """Makes a branch's own copy: an overlay where the machine can, else a copy.
+    """Make a branch's own copy: an overlay where the machine can, else a full copy.
 
     Args:
         workspace: The workspace of the agent.
         folder: The folder of the branch.
-        pid: The process id of the kernel that is branched, whose mounts the branch has.
-        origin: That kernel's own copy. None: it works in the workspace itself.
+        pid: The process id of the origin, whose mounts the branch has.
+        origin: The origin's own copy. None: it works in the workspace itself.
         covers: The overlay is to be at the path of the workspace. Else, and any other copy, it is in the private folder.
         lay: Mounts an overlay (`ForkServer.lay`).
         kept: Real paths that the wall keeps as they are.
@@ -325,7 +324,6 @@ async def lay_over(
 
 
 def _settings(workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None) -> dict[str, Any]:
-    """See `layer.py`."""
     return {
         "pid": pid,
         "workspace": str(workspace),
@@ -376,10 +374,10 @@ def same(one: int, other: int, path: str) -> bool:
 
 
 def promote(own: OwnFiles, changes: Changes) -> Changes:
-    """Takes over what `look` has found. It blocks.
+    """Take over the changes that `look` has found. Blocks.
 
     Returns:
-        What was taken over; what the workspace has got in the same way meanwhile is not in it.
+        The changes taken over, without those that the workspace has got meanwhile.
 
     Raises:
         WorkspaceConflictError: The workspace has changed in the same places; nothing was written.
@@ -414,7 +412,7 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
 
 
 def _changes(wanted: list[str], changes: Changes, copy: int, stage: Stage) -> Iterator[FileChange]:
-    """What is to become of each path, and of the folders above it. Stages what is new."""
+    """Yield the change of each path, and of the folders above it. Stages new entries."""
     placed = [path for path in wanted if path in {*changes.added, *changes.changed}]
     for path in placed:
         if not path.endswith("/"):
@@ -429,7 +427,6 @@ def _changes(wanted: list[str], changes: Changes, copy: int, stage: Stage) -> It
 
 
 def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
-    """The paths at which the workspace is not yet what the copy is."""
     there = {path: same(copy, root, path) for path in (*changes.added, *changes.changed) if not path.endswith("/")}
     there |= {path: _now(root, path) is None for path in changes.deleted if path not in there}
     there |= {path: (now := _now(root, path)) is not None and now.is_folder for path in changes.added if path.endswith("/")}
@@ -438,13 +435,13 @@ def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
 
 
 def _now(root: int, path: str) -> Stamp | None:
-    """What stands at a path. None: nothing that can be reached without a link."""
+    """Return the entry at a path. None: none can be reached without a link."""
     found = found_at(root, path.rstrip("/"))
     return None if found is None else stamp_of(found)
 
 
 def _conflicts(root: int, path: str, own: OwnFiles) -> bool:
-    """Whether the workspace is not what it was at this place, or at a folder above it."""
+    """Whether the workspace has changed at this place, or at a folder above it."""
     name = path.rstrip("/")
     now, before = _now(root, name), own.before.get(name)
     if now != before:

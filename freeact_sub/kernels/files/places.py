@@ -16,12 +16,12 @@ from freeact_sub.kernels.files.layer import FOLDER, pour
 NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PERMISSIONS: Final = 0o777
-"""Of a file. One that is written again never gets the rights of its owner or group for whoever runs it."""
+"""Permissions of a file that are kept. One that is written again never gets the set-id bits of its owner or group."""
 
 
 @contextmanager
 def around(root: int, path: str) -> Iterator[tuple[int, str]]:
-    """Opens the folder in which an entry stands; with the entry's name in it. Raises: OSError: There is none."""
+    """Open the folder of an entry; yield it with the entry's name. Raises: OSError: There is none."""
     folder = open_below(root, path)
     try:
         yield folder, path.rsplit("/", 1)[-1]
@@ -31,7 +31,7 @@ def around(root: int, path: str) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def opened_workspace(path: Path) -> Iterator[int]:
-    """The descriptor of a workspace, which may be named by a link. Raises: OSError: There is none."""
+    """Open a workspace, which may be named by a link. Raises: OSError: There is none."""
     descriptor = os.open(path, FOLDER & ~os.O_NOFOLLOW)
     try:
         yield descriptor
@@ -40,12 +40,12 @@ def opened_workspace(path: Path) -> Iterator[int]:
 
 
 def opened_file(folder: int, name: str) -> BufferedReader:
-    """A file in a folder, to be read; never waits for a pipe. Raises: OSError: There is none, or a link."""
+    """Open a file in a folder, to read it; never waits for a pipe. Raises: OSError: There is none, or a link."""
     return open(name, "rb", opener=lambda name, _: os.open(name, READ, dir_fd=folder))
 
 
 def open_below(root: int, path: str) -> int:
-    """Opens the folder in which a path stands, reached without a link.
+    """Open the folder of a path, reached without a link.
 
     Raises:
         OSError: There is none.
@@ -61,20 +61,20 @@ def open_below(root: int, path: str) -> int:
 
 
 def found_at(root: int, path: str) -> os.stat_result | None:
-    """An entry. None: there is none that can be reached without a link."""
+    """Return an entry, if one can be reached without a link."""
     with contextlib.suppress(OSError, ValueError), around(root, path) as (folder, name):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
 
 
 def mode_of(root: int, path: str) -> int:
-    """Kind and permission bits of an entry. 0: there is none that can be reached without a link."""
+    """Return kind and permission bits of an entry. 0: there is none that can be reached without a link."""
     found = found_at(root, path)
     return 0 if found is None else found.st_mode
 
 
 def set_mode(root: int, path: str, mode: int) -> bool:
-    """Sets the permission bits of an entry, which is no link. Returns whether it is of this kind, and has all of them.
+    """Set the permission bits of an entry, which is no link. Return whether it is of this kind, and has all of them.
 
     Raises:
         OSError: They cannot be set.
@@ -95,7 +95,7 @@ def set_mode(root: int, path: str, mode: int) -> bool:
 
 
 def identity_of(folder: int, name: str) -> list[int] | None:
-    """The identity of a file, link or folder, which changes if somebody replaces or writes it. None: it does not exist."""
+    """Return the identity of a file, link or folder, which changes with it. None: it does not exist."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -104,7 +104,7 @@ def identity_of(folder: int, name: str) -> list[int] | None:
 
 
 def move(source: int, name: str, target: int, new: str) -> None:
-    """Moves an entry from a folder to another one, which may be on another file system."""
+    """Move an entry from a folder to another one, which may be on another file system."""
     try:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
     except OSError as error:
@@ -117,7 +117,7 @@ def move(source: int, name: str, target: int, new: str) -> None:
 
 
 def link(source: int, name: str, target: int, new: str) -> None:
-    """Gives an entry a second name in a folder, or copies it to there: that may be on another file system."""
+    """Give an entry a second name in a folder, or copy it there: the folder may be on another file system."""
     try:
         os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
     except OSError as error:
@@ -127,7 +127,7 @@ def link(source: int, name: str, target: int, new: str) -> None:
 
 
 def copy(source: int, name: str, target: int, new: str) -> None:
-    """Makes a file, a link or a FIFO in another folder. Raises: OSError: It is of another kind."""
+    """Make a file, a link or a FIFO in another folder. Raises: OSError: It is of another kind."""
     mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         os.symlink(os.readlink(name, dir_fd=source), new, dir_fd=target)

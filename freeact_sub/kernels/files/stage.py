@@ -1,15 +1,15 @@
 """`Stage`: carries out planned changes of a workspace (`FileChange`), all of them or as many as possible.
 
-What is new is written into the workspace's folder for freeact first, so that a full disk is met before anything is changed,
-and then put in place by one rename; what stood there is kept until all is done. The host does it while an agent's code may
-be changing the workspace: places are reached without following links (`places.py`). Nothing is ever open to more people than
-it is to be in the end: files are made for their owner alone and get their mode before their name.
+New entries are written into the workspace's folder for freeact first, so that a full disk is met before anything is changed,
+and then put in place by one rename; replaced ones are kept until all is done. The host does it while an agent's code may be
+changing the workspace: places are reached without following links (`places.py`). No entry is ever open to more people than
+in the end: files are made for their owner alone and get their mode before their name.
 
-While files are put in place, a journal in the user's own folder says what stood at each path. Removing it is the moment from
-which on the take-over counts. Whoever next begins to work in the workspace undoes what a journal tells of whose writer has
-ended (`recover`): that is known by its lock. The journal is not in the workspace, for whoever can write there could have the
-host undo what was never done. To undo can be interrupted and begun again: each step looks at what is there. What cannot be
-put back stays in the stage, with its journal.
+While files are put in place, a journal in the user's own folder says what stood at each path. Its removal is the moment from
+which on the take-over counts. The next program in the workspace undoes the journals whose writers have ended (`recover`):
+locks tell that. The journal is not in the workspace, for code that writes there could let the host undo what was never done.
+To undo can be interrupted and begun again: each step looks at the present state. Entries that cannot be put back stay in the
+stage, with its journal.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from freeact_sub.system.safe_files import make_folder
 FOLDER_NAME: Final = "promotions"
 FREEACT: Final = ".freeact"
 STAGES: Final = "promoted-"
-"""In the workspace's folder of freeact: what is staged."""
+"""Prefix of the folders of staged entries in the workspace's folder of freeact."""
 
 UNDONE: Final = (
     "a program was killed while it wrote files of the workspace, for an undo or from a branch: the workspace has been put "
@@ -58,26 +58,24 @@ logger = logging.getLogger(__name__)
 
 
 class NotUndoneError(OSError):
-    """A take-over has failed, and what it had done could not be undone: stage and journal stay for `recover`."""
+    """A failed take-over that could not be undone: stage and journal stay for `recover`."""
 
 
 class FileStep(NamedTuple):
     """One step of a take-over. All that undoing it needs is known before it is done."""
 
     kind: str
-    """`remove`, `folder` (made), `place` (what is staged), `mode` (permission bits), `lost` (nothing can be done)."""
+    """The kind: `remove`, `folder` (made), `place` (staged), `mode` (permission bits), `lost` (nothing can be done)."""
     path: str
-    """Relative to the workspace."""
+    """The path, relative to the workspace."""
     mode: int = 0
-    """Kind and permission bits that the entry gets."""
+    """Kind and permission bits for the entry."""
     staged: str = ""
-    """The name of what is staged."""
     kept: str = ""
-    """The name of what stood there; a removed folder has none."""
+    """The name of the replaced entry; a removed folder has none."""
     stands: bool = False
-    """Something stands where it is put."""
+    """Whether an entry stands at the place."""
     identity: Sequence[int] = ()
-    """That of what is staged."""
     before: int = 0
     """Kind and permission bits that the entry had."""
 
@@ -88,14 +86,14 @@ class TakeOver:
 
     workspace: str
     stage: str
-    """The name of the folder in `.freeact` that holds what is staged and what was replaced."""
+    """The name of the folder in `.freeact` that holds staged and replaced entries."""
     steps: list[list[Any]]
-    """See `FileStep`."""
+    """The fields of each `FileStep`."""
 
 
 @contextlib.contextmanager
 def noted(plan: TakeOver) -> Iterator[None]:
-    """Keeps a plan on disk while it is carried out, or undone.
+    """Keep a plan on disk while it is carried out, or undone.
 
     Raises:
         OSError: It cannot be written; nothing is to be done then.
@@ -124,7 +122,7 @@ def noted(plan: TakeOver) -> Iterator[None]:
 
 
 def recover(workspace: Path) -> int:
-    """Undoes take-overs in a workspace whose program was killed in the middle; returns how many. It blocks."""
+    """Undo take-overs in a workspace whose program was killed in the middle; return how many. Blocks."""
     undone = set[str]()
     with contextlib.suppress(OSError):
         for path in sorted((user_folder() / FOLDER_NAME).glob("*.json")):
@@ -136,7 +134,7 @@ def recover(workspace: Path) -> int:
 
 
 def _sweep(workspace: Path, undone: set[str]) -> None:
-    """Removes what programs that were killed have staged, but for what could not be undone. Args: undone: stages."""
+    """Remove the staged entries of killed programs, but for take-overs that could not be undone. Args: undone: stages."""
     with opened_workspace(workspace) as root, opened(root, FREEACT) as freeact:
         stages = {name for name in os.listdir(freeact) if name.startswith(STAGES)}
         ended = {name for name in stages if _has_ended(name)}
@@ -145,7 +143,6 @@ def _sweep(workspace: Path, undone: set[str]) -> None:
 
 
 def _has_ended(stage: str) -> bool:
-    """Whether the program that has made a stage has ended."""
     pid = stage.removeprefix(STAGES).partition("-")[0]
     try:
         os.kill(int(pid), 0)
@@ -157,7 +154,7 @@ def _has_ended(stage: str) -> bool:
 
 
 def _unsettled() -> set[str]:
-    """The stages of take-overs that are at work, or could not be undone; of any workspace, for it may have been moved."""
+    """Return the stages of take-overs at work, or not undone; of any workspace, for it may have been moved."""
     found = set[str]()
     for path in (user_folder() / FOLDER_NAME).glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -166,7 +163,7 @@ def _unsettled() -> set[str]:
 
 
 def _recovered(path: Path, workspace: str) -> set[str]:
-    """Undoes what a journal tells of, if it is into this workspace and not at work. Returns its stage, if it was."""
+    """Undo the take-over of a journal, if it is into this workspace and not at work. Return its stage, if it was."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with contextlib.suppress(BlockingIOError):  # it is at work
@@ -195,7 +192,7 @@ def _is_into(plan: TakeOver, workspace: str) -> bool:
 
 
 def _undo_at(plan: TakeOver, workspace: str) -> None:
-    """Does what it can. Raises OSError: something that stood in the workspace could not be put back; the stage has it."""
+    """Undo a plan as far as possible. Raises: OSError: An entry could not be put back; the stage has it."""
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(opened_workspace(Path(workspace)))
         try:
@@ -214,7 +211,7 @@ def _undo_at(plan: TakeOver, workspace: str) -> None:
 
 
 def undo(plan: TakeOver, root: int, stage: int) -> list[OSError]:
-    """Undoes the steps of a plan that were done. Returns why what stood in the workspace is still in the stage, if it is."""
+    """Undo the steps of a plan that were done. Return the reasons why entries of the workspace are still in the stage."""
     failed = []
     for step in (FileStep(*step) for step in reversed(plan.steps)):
         try:
@@ -250,12 +247,11 @@ def _undo_step(step: FileStep, root: int, stage: int, folder: int, name: str) ->
 
 
 def remove_in(workspace: Path, freeact: int, name: str) -> None:
-    """Removes a stage. Args: freeact: the workspace's folder of freeact, open: code may have put a link in its place."""
+    """Remove a stage. Args: freeact: the workspace's folder of freeact, open: code may have put a link in its place."""
     remove(f"/proc/self/fd/{freeact}/{name}" if sys.platform == "linux" else str(workspace / FREEACT / name))
 
 
 ROOT: Final = "."
-"""The path of the workspace itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +259,7 @@ class FileChange:
     """One difference between two states: an entry to make, to change or to remove."""
 
     path: str
-    """Relative to the workspace."""
+    """The path, relative to the workspace."""
     before: int
     """Kind and permission bits in the first state. 0: there was nothing."""
     mode: int
@@ -272,7 +268,7 @@ class FileChange:
     blob: str = ""
     """The new content of a file, or the target of a link, as git names it. Empty: the content stays, or is not git's."""
     is_implied: bool = False
-    """A folder that comes or goes with what is in it."""
+    """Whether a folder comes or goes with its content."""
 
     @property
     def is_other_kind(self) -> bool:
@@ -281,12 +277,12 @@ class FileChange:
 
 
 def is_content(mode: int) -> bool:
-    """Whether it is a file or a link: git stores these alone."""
+    """Whether the mode is of a file or a link: git stores these alone."""
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def folders_above(path: str) -> list[str]:
-    """The folders above a path, the outermost first, without the workspace."""
+    """Return the folders above a path, the outermost first, without the workspace."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
@@ -298,7 +294,7 @@ class Stage:
     """The new entries of one take-over; a context manager. Its methods block, and leaving it waits for those at work."""
 
     def __init__(self, workspace: Path) -> None:
-        """Args: workspace: a folder of the user's; what a killed program has left half done in it is undone first."""
+        """Args: workspace: a folder of the user's; a killed program's unfinished changes in it are undone first."""
         self._workspace = workspace
         self._staged: dict[str, str] = {}
         self._settled = True
@@ -306,7 +302,7 @@ class Stage:
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises: OSError: There can be no folder for what is new."""
+        """Raises: OSError: There can be no folder for new entries."""
         make_folder(self._workspace / FREEACT)
         recover(self._workspace)
         with self._one_at_a_time, contextlib.ExitStack() as stack:
@@ -325,7 +321,7 @@ class Stage:
 
     @contextlib.contextmanager
     def new_file(self, path: str, mode: int) -> Iterator[int]:
-        """Writes the new content of a file: into the descriptor."""
+        """Open a new file; its content is written into the descriptor."""
         with self._one_at_a_time:
             writing = os.open(self._new(path), NEW_FILE, 0o600, dir_fd=self._folder)
             try:
@@ -335,20 +331,20 @@ class Stage:
                 os.close(writing)
 
     def new_copy(self, path: str, root: int) -> int:
-        """Makes a file or a link as it is at the same path below another folder. Returns its kind and permission bits."""
+        """Copy a file or a link from the path below another folder. Return its kind and permission bits."""
         with self._one_at_a_time, around(root, path) as (folder, name):
             new = self._new(path)
             copy(folder, name, self._folder, new)
             return os.stat(new, dir_fd=self._folder, follow_symlinks=False).st_mode
 
     def new_link(self, path: str, target: bytes | str) -> None:
-        """Makes a new link. Raises: ValueError: Its target cannot be one."""
+        """Make a new link. Raises: ValueError: Its target cannot be one."""
         with self._one_at_a_time:
             name = self._new(path)
             os.symlink(target, os.fsencode(name) if isinstance(target, bytes) else name, dir_fd=self._folder)
 
     def new_pipe(self, path: str, mode: int) -> None:
-        """Makes a new FIFO."""
+        """Make a new FIFO."""
         name = self._new(path)
         os.mkfifo(name, 0o600, dir_fd=self._folder)
         set_mode(self._folder, name, mode)
@@ -359,11 +355,11 @@ class Stage:
         return name
 
     def take_over(self, changes: Sequence[FileChange], *, whole: bool) -> set[str]:
-        """Puts all in place. New files, links and FIFOs must have been made.
+        """Put all in place. New files, links and FIFOs must have been made.
 
         Args:
-            changes: What is to become of the entries.
-            whole: What fails undoes what was done; else the rest is done all the same.
+            changes: The changes of the entries.
+            whole: A failure undoes all; else the rest is done all the same.
 
         Returns:
             The paths that are not what they should be.
@@ -407,7 +403,7 @@ class Stage:
         return failed
 
     def _steps(self, changes: Sequence[FileChange], closed: Mapping[str, int]) -> list[FileStep]:
-        """In which order it is done. The modes of folders come last: one may be closed to its owner."""
+        """Return the steps in their order. The modes of folders come last: one may be closed to its owner."""
         goes = [change for change in changes if change.before and change.is_other_kind]
         files = [change for change in goes if not stat.S_ISDIR(change.before)]
         folders = sorted((change for change in goes if stat.S_ISDIR(change.before)), key=_depth_of, reverse=True)
@@ -435,7 +431,7 @@ class Stage:
         return [*steps, *sorted(last, key=_depth_of, reverse=True)]
 
     def _closed_folders(self, changes: Iterable[FileChange]) -> dict[str, int]:
-        """Lets the owner, and nobody else, into the folders above the changes. Returns the modes that these had."""
+        """Let the owner, and nobody else, into the folders above the changes. Return the earlier modes of these."""
         closed = {}
         for path in sorted({ROOT}.union(*(folders_above(change.path) for change in changes)), key=_depth):
             mode = mode_of(self.root, path)
@@ -450,7 +446,7 @@ class Stage:
         return FileStep("remove", change.path, change.mode, kept="" if stat.S_ISDIR(change.before) else kept, before=mode)
 
     def _carry_out(self, step: FileStep) -> bool:
-        """Returns whether the entry is what it should be."""
+        """Carry out a step. Return whether the entry is as it should be."""
         match step.kind:
             case "remove":
                 return self._remove(step)

@@ -5,7 +5,7 @@ each state has a table that maps each path to the mode that the system gives it,
 
 `ShadowRepository` runs git in a private folder. It does not touch the user's repository and obeys nothing in the workspace
 except `.gitignore`: git runs with our environment and settings only, and only reads files. It converts nothing
-(`info/attributes`), starts nothing and runs no hooks. What has changed of a file between two states is a unified diff for
+(`info/attributes`), starts nothing and runs no hooks. The changes of a file between two states are a unified diff for
 people, or numbers of lines.
 """
 
@@ -51,22 +51,22 @@ ATTRIBUTES: Final = b"* -text -eol -ident -filter -working-tree-encoding -diff -
 LEFT_OUT: Final = (".freeact", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints")
 MAX_FILES: Final = 100_000
 MAX_BYTES: Final = 2**30
-"""Of files that are new or have changed."""
+"""Size limit of all new and changed files."""
 MAX_LIST_BYTES: Final = 16 * 2**20
 MAX_KEPT_BYTES: Final = 2 * 2**30
-"""Of all states; above it the earlier ones are forgotten."""
+"""Size limit of all states; above it the earlier ones are forgotten."""
 ONE_PACK: Final = ("-c", "core.bigFileThreshold=1")
-"""Git writes one file, not one for each; what comes later is small."""
+"""Options with which git writes one file, not one for each; later changes are small."""
 SUBMODULE: Final = "160000"
 READ_BYTES: Final = 2**16
 
 
 class ShadowError(FreeactError):
-    """The files of the workspace cannot be stored or restored; the message names the reason."""
+    """A failure to store or restore the files of the workspace; the message names the reason."""
 
 
 class TooLargeError(ShadowError):
-    """The workspace has too many files or bytes to be stored; it is not examined again."""
+    """A workspace with too many files or bytes to be stored; it is not examined again."""
 
 
 class ShadowRepository:
@@ -78,12 +78,11 @@ class ShadowRepository:
         self._workspace = workspace
         self._git: str | None = None
         self._tree: str | None = None
-        """That of the files as git knows them."""
+        """The tree of the files as git knows them."""
         self._table = (b"", "")
-        """The last table, and its id."""
 
     async def record(self) -> str:
-        """Stores the files as they are now, and returns the ids of their tree and of the table of their modes.
+        """Store the files as they are now, and return the ids of their tree and of the table of their modes.
 
         Raises:
             ShadowError: Git is missing, or there are too many files.
@@ -110,7 +109,7 @@ class ShadowRepository:
         return f"{self._tree}:{self._table[1]}"
 
     async def _entries(self) -> dict[str, int]:
-        """Returns the modes of all entries that are not ignored. What is no file any more leaves git's index."""
+        """Return the modes of all entries that are not ignored. Entries that are no longer files leave git's index."""
         root = str(self._workspace)
         listed = (await self._run("ls-files", "-z", "--cached", "--stage")).split(b"\0")[:-1]
         tracked = {
@@ -132,7 +131,7 @@ class ShadowRepository:
         return entries
 
     async def changes(self, before: str, after: str) -> list[FileChange]:
-        """Returns the changes from the first state to the second."""
+        """Return the changes from the first state to the second."""
         (old_tree, _, old_table), (new_tree, _, new_table) = before.partition(":"), after.partition(":")
         for each in (old_tree, old_table, new_tree, new_table):
             if not await self._has(each):
@@ -146,7 +145,7 @@ class ShadowRepository:
         return differences_of_entries(old, new, diff, repositories)
 
     async def ignored(self, paths: Sequence[str]) -> set[str]:
-        """Returns the paths that the present `.gitignore` excludes."""
+        """Return the paths that the present `.gitignore` excludes."""
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)
         code, named = await self._ended("check-ignore", "-z", "--no-index", "--stdin", given=names)
         if code not in (0, 1):
@@ -154,7 +153,7 @@ class ShadowRepository:
         return set(map(os.fsdecode, named.split(b"\0")[:-1]))
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
-        """Yields the contents of files, in this order."""
+        """Yield the contents of files, in this order."""
         async with self._answers("--batch") as (reader, writer):
             for blob in blobs:
                 writer.write(f"{blob}\n".encode())
@@ -177,7 +176,7 @@ class ShadowRepository:
 
     @contextlib.asynccontextmanager
     async def _answers(self, how: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Streams from and to a git that answers each name of a blob. Args: how: option of `git cat-file`."""
+        """Yield streams from and to a git that answers each name of a blob. Args: how: option of `git cat-file`."""
         async with self._started("cat-file", how) as process:
             if process.stdout is None or process.stdin is None:
                 raise ShadowError("git has no standard streams")
@@ -204,7 +203,6 @@ class ShadowRepository:
             raise
 
     def _left_out(self) -> Iterator[bytes]:
-        """Yields patterns of what is not stored."""
         yield from map(str.encode, LEFT_OUT)
         if state_folder().is_relative_to(self._workspace):
             name = os.fsencode(state_folder().relative_to(self._workspace))
@@ -215,7 +213,7 @@ class ShadowRepository:
         return code == 0
 
     async def _forget_too_much(self) -> None:
-        """Begins anew if the states take too much space."""
+        """Begin anew if the states take too much space."""
         counted = dict(line.split(": ") for line in (await self._run("count-objects", "-v")).decode().splitlines())
         if (int(counted["size"]) + int(counted["size-pack"])) * 1024 > MAX_KEPT_BYTES:
             await asyncio.to_thread(remove, str(self._folder))
@@ -223,7 +221,7 @@ class ShadowRepository:
             await self._open()
 
     async def _has_changed(self) -> bool:
-        """Returns whether files are other ones than git knows. It looks at each, but reads none.
+        """Return whether files have changed since git read them. It looks at each, but reads none.
 
         Raises:
             TooLargeError: They are too many, or too large.
@@ -246,27 +244,25 @@ class ShadowRepository:
         return bool(names)
 
     async def _mark_left_out(self) -> None:
-        """Marks what git could not store, such as files that cannot be read, as it marks repositories: undo leaves them."""
+        """Mark entries that git could not store, such as unreadable files, like repositories: undo leaves them."""
         names = (await self._run("ls-files", "-z", "--others", "--exclude-standard")).split(b"\0")[:-1]
         marks = b"".join(b"%s %s\t%s\0" % (SUBMODULE.encode(), b"1" * 40, name.rstrip(b"/")) for name in names)
         await self._run("update-index", "-z", "--index-info", given=marks)
 
     async def _run(self, *arguments: str, given: bytes = b"") -> bytes:
-        """Runs git to its end, and returns its output. Args: given: its input."""
+        """Run git to its end, and return its output. Args: given: its input."""
         code, output = await self._ended(*arguments, given=given)
         if code:
             raise ShadowError(f"git {arguments[0]} failed with exit code {code}")
         return output
 
     async def _ended(self, *arguments: str, given: bytes = b"") -> tuple[int | None, bytes]:
-        """Runs git to its end, and returns its exit code and its output."""
         async with self._started(*arguments) as process:
             output, _ = await process.communicate(given)
         return process.returncode, output
 
     @contextlib.asynccontextmanager
     async def _started(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Starts git; leaving the block ends it."""
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         process = await asyncio.create_subprocess_exec(
             self._git or "git",
@@ -332,10 +328,10 @@ def known(root: str, tracked: Mapping[str, bool], left_out: Collection[str]) -> 
     Args:
         root: The workspace.
         tracked: Paths, and whether each is a repository of its own, which is left alone.
-        left_out: Names of what is never looked at.
+        left_out: Names that are never looked at.
 
     Returns:
-        The modes, and the other folders and special files that stand in these folders.
+        The modes, and the other folders and special files in these folders.
     """
     entries = {path: mode for path, inner in tracked.items() if not inner and (mode := _mode_of(root, path))}
     folders = {ROOT} | {above for path in tracked for above in folders_above(path)}
@@ -348,7 +344,7 @@ def known(root: str, tracked: Mapping[str, bool], left_out: Collection[str]) -> 
 
 
 def found_in(root: str, paths: Iterable[str]) -> tuple[dict[str, int], list[str]]:
-    """Look at folders and special files that git does not track. Return the modes, and what stands in the folders."""
+    """Look at folders and special files that git does not track. Return the modes, and the entries of the folders."""
     entries = {path: mode for path in paths if (mode := _mode_of(root, path))}
     folders = [path for path, mode in entries.items() if stat.S_ISDIR(mode)]
     return entries, [path for folder in folders for path in _others(root, folder, ())]
@@ -385,8 +381,8 @@ def differences_of_entries(
     Args:
         old: The table of the first one.
         new: That of the second one.
-        diff: What git says of each path: its old and new mode, its old and new blob, a letter.
-        repositories: Paths at which one of them has a repository, which is left alone with what is in it.
+        diff: Git's words on each path: its old and new mode, its old and new blob, a letter.
+        repositories: Paths at which one of them has a repository, which is left alone with its content.
     """
     holding = {
         above
@@ -433,7 +429,7 @@ def _agreed(mode: int, of_git: str) -> int:
 
 MAX_FILE_BYTES: Final = 200_000
 MAX_FILE_LINES: Final = 5_000
-"""`difflib` takes time with the square of the lines."""
+"""Most lines of a file to compare: `difflib` takes time with the square of the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,11 +438,11 @@ class ChangedFile:
 
     path: str
     before: bytes | None
-    """None: there was none."""
+    """The first content. None: there was none."""
     after: bytes | None
-    """None: there is none."""
+    """The second content. None: there is none."""
     is_large: bool = False
-    """It was not read."""
+    """Whether the file was too large to be read."""
 
 
 def unified(file: ChangedFile) -> str:
@@ -480,7 +476,7 @@ def _lines(before: bytes, after: bytes) -> tuple[list[str], list[str]]:
 
 
 RECORD_SECONDS: Final = 15.0
-"""How long a prompt waits."""
+"""Seconds that a prompt waits."""
 READ_SECONDS: Final = 180.0
 CLOSE_SECONDS: Final = 5.0
 RESTORE_SECONDS: Final = 120.0
@@ -506,12 +502,12 @@ class ShadowFiles:
         self._recording: asyncio.Task[str] | None = None
 
     def begin(self) -> asyncio.Task[str]:
-        """Stores the files in the background: the first time git reads all of them."""
+        """Store the files in the background: the first time git reads all of them."""
         self._recording = asyncio.create_task(self._record(), name="files of the workspace")
         return self._recording
 
     async def record(self) -> str:
-        """Stores the files as they are now, and returns a state for `restore`.
+        """Store the files as they are now, and return a state for `restore`.
 
         Raises:
             ShadowError: They cannot be stored, or git still reads them.
@@ -547,7 +543,7 @@ class ShadowFiles:
             raise ShadowError(f"the files cannot be kept: {error}") from error
 
     async def restore(self, now: str, before: str) -> tuple[list[str], list[str]]:
-        """Restores the files to an earlier state.
+        """Restore the files to an earlier state.
 
         Args:
             now: The present state, just recorded.
@@ -598,7 +594,7 @@ class ShadowFiles:
         return done, [change.path for change in changes if change.path in failed]
 
     async def _staged(self, stage: Stage, changes: list[FileChange]) -> set[str]:
-        """Makes what is new; returns what could not be made."""
+        """Make the new entries; return those that could not be made."""
         failed = set()
         written = [change for change in changes if change.blob and change.mode]
         async with contextlib.aclosing(self._opened.contents([change.blob for change in written])) as contents:
@@ -623,7 +619,7 @@ class ShadowFiles:
         return True
 
     async def changed_paths(self, before: str, now: str) -> list[str]:
-        """Return which files have changed from one moment to another, without their contents. Args: see `record`.
+        """Return the files that have changed between two states of `record`, without their contents.
 
         Raises:
             ShadowError: It cannot be read.
@@ -632,7 +628,7 @@ class ShadowFiles:
             return [change.path for change in await self._changes(before, now) if not change.is_implied]
 
     async def changed(self, before: str, now: str) -> list[ChangedFile]:
-        """Return what has changed from one moment to another. Args: see `record`.
+        """Return the changes between two states of `record`.
 
         Raises:
             ShadowError: It cannot be read.
@@ -657,7 +653,7 @@ class ShadowFiles:
         ]
 
     async def aclose(self) -> None:
-        """Removes all states that are not to be kept."""
+        """Remove all states that are not to be kept."""
         if self._recording is not None:
             self._recording.cancel()
             done, _ = await asyncio.wait({self._recording}, timeout=CLOSE_SECONDS)
@@ -675,7 +671,7 @@ class ShadowFiles:
 
 
 def workspace_mark(workspace: Path) -> str:
-    """What stands before each state of a workspace's files: a session may go on in another one."""
+    """Return the prefix of each state of a workspace's files: a session may go on in another one."""
     return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
 
 
