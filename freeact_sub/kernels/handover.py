@@ -44,7 +44,7 @@ NAME: Final = re.compile(r"\w+(?=: | = )")
 """The name of a variable, at the beginning of the line on it."""
 
 _REGISTRY: Final = threading.Lock()
-"""The lock on the registry of modules that cloudpickle takes along."""
+"""Lock of the registry of modules that cloudpickle takes along."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class FarKernel(Protocol):
     """A kernel whose scratch folder is on another machine."""
 
     async def move_values(self, name: str, target: "FarKernel") -> bool:
-        """Moves a file there into the scratch folder of another kernel.
+        """Move a file there into the scratch folder of another kernel.
 
         Returns:
             Whether that was possible.
@@ -60,7 +60,7 @@ class FarKernel(Protocol):
         ...
 
     def read_values(self, name: str) -> AsyncGenerator[bytes]:
-        """Yields the content of a file there, in pieces; the file is gone afterwards.
+        """Yield the content of a file there, in pieces; the file is gone afterwards.
 
         Raises:
             KernelError: It cannot be read.
@@ -68,7 +68,7 @@ class FarKernel(Protocol):
         ...
 
     async def write_values(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Writes a file there.
+        """Write a file there.
 
         Raises:
             KernelError: It cannot be written.
@@ -77,7 +77,7 @@ class FarKernel(Protocol):
 
 
 async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
-    """Moves a file of values from one kernel's scratch folder to another's, which loads them as variables.
+    """Move a file of values from one kernel's scratch folder to another's, which loads them as variables.
 
     Args:
         name: The file's name, `values-` and a hexadecimal number.
@@ -92,7 +92,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
 
 
 async def move_values(name: str, source: Kernel, target: Kernel) -> None:
-    """Moves a file of values only: code in the target reads it. See `hand_over`.
+    """Move a file of values only, as `hand_over`: code in the target reads it.
 
     Raises:
         KernelError: There is no such file.
@@ -108,7 +108,7 @@ async def move_values(name: str, source: Kernel, target: Kernel) -> None:
 
 
 async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
-    """Lets a kernel write variables into a file of its scratch folder, for `hand_over`.
+    """Let a kernel write variables into a file of its scratch folder, for `hand_over`.
 
     Returns:
         The file's name.
@@ -125,13 +125,13 @@ class WrittenValues(dict[str, str]):
     """Values of another process of the same user, which has written them to a file: a line on each, by name."""
 
     def __init__(self, lines: Mapping[str, str], folder: str, name: str) -> None:
-        """Args: folder, name: of the file, which `write_beside` has made."""
+        """Args: folder, name: the file's; `write_beside` has made it."""
         super().__init__(lines)
         self.folder, self.name = Path(folder), name
 
 
 def write_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Writes values for a kernel of another process. Returns the arguments of `WrittenValues`.
+    """Write values for a kernel of another process. Return the arguments of `WrittenValues`.
 
     Raises:
         InvalidRequestError: A value cannot be sent; the message names it.
@@ -144,7 +144,7 @@ def write_beside(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
-    """Puts values of this process among a kernel's variables.
+    """Put values of this process among a kernel's variables.
 
     Returns:
         A line on each value, as the agent of the kernel reads it.
@@ -180,7 +180,7 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
 
 
 async def write_value(value: Any, target: Kernel) -> str:
-    """Writes a value of this process for code in a kernel that reads it (`guest/values.py`, under the name `value`).
+    """Write a value of this process for code in a kernel that reads it (`guest/values.py`, under the name `value`).
 
     Returns:
         The file's name.
@@ -195,7 +195,7 @@ async def write_value(value: Any, target: Kernel) -> str:
 
 
 async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool, seconds: float | None) -> Any:
-    """Returns the value of a kernel's variable.
+    """Return the value of a kernel's variable.
 
     Args:
         variable: Its name.
@@ -229,7 +229,7 @@ async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool,
 
 
 async def _content(name: str, source: Kernel) -> bytearray:
-    """Reads the content of a file of values, which is gone afterwards."""
+    """Read the content of a file of values, which is gone afterwards."""
     if source.scratch is not None and not isinstance(source, FarKernel):
         return await asyncio.to_thread(read_whole, name, source.scratch)
     if not isinstance(source, FarKernel):
@@ -244,7 +244,7 @@ async def _content(name: str, source: Kernel) -> bytearray:
 
 
 def read_whole(name: str, folder: Path, *, max_bytes: int = MAX_BYTES) -> bytearray:
-    """Reads a file that a kernel has written into its scratch folder, and removes it.
+    """Read a file that a kernel has written into its scratch folder, and removes it.
 
     Raises:
         KernelError: There is no such file, it is not a regular one, or it is too large.
@@ -278,7 +278,7 @@ def _bytes_of(handle: int, max_bytes: int) -> bytearray:
 
 
 async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECONDS) -> dict[str, str]:
-    """Returns the variables that cells have made, oldest first: by name, a line with its type and size, or its value.
+    """Return the variables that cells have made, oldest first: by name, a line with its type and size, or its value.
 
     Raises:
         KernelError: The kernel has ended, or takes longer than this many seconds.
@@ -288,22 +288,22 @@ async def described_variables(kernel: Kernel, seconds: float | None = TAKE_SECON
 
 
 class RunsCells(Protocol):
-    """What a silent cell of ours can run in."""
+    """A kernel that can run a silent cell of ours."""
 
     @property
     def lost_reason(self) -> str | None:
-        """See `Kernel`."""
+        """The reason why the kernel has ended, if it has."""
         ...
 
     def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AbstractAsyncContextManager[CellRun]:
-        """See `Kernel`."""
+        """Run a cell."""
         ...
 
 
 async def own_cell(kernel: RunsCells, call: str, seconds: float | None = TAKE_SECONDS, *, module: str = GUEST) -> str:
-    """Evaluates an expression of ours in a kernel, silently and after the cell that runs. Returns what it has printed.
+    """Evaluate an expression of ours in a kernel, silently and after the running cell. Return its printed text.
 
     Args:
         kernel: The kernel.
@@ -335,7 +335,7 @@ async def own_cell(kernel: RunsCells, call: str, seconds: float | None = TAKE_SE
 
 
 async def _write(name: str, values: dict[str, Any], target: Kernel, own: Sequence[str]) -> None:
-    """Writes a file of values for a kernel. Args: own: modules whose classes and functions go along as code."""
+    """Write a file of values for a kernel. Args: own: modules whose classes and functions go along as code."""
     if isinstance(target, FarKernel):
         with tempfile.TemporaryFile(prefix="fa-values-") as file:
             await asyncio.to_thread(_pack, file, values, own)
@@ -387,7 +387,7 @@ def _write_into(folder: Path, name: str, values: dict[str, Any], own: Sequence[s
 
 
 def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] = (".", ".")) -> None:
-    """Moves a file of values from folder to folder, and follows no link.
+    """Move a file of values from folder to folder, and follows no link.
 
     Args:
         name: The file's name.

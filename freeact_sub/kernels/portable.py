@@ -1,4 +1,4 @@
-"""Reads what `guest/portable.py` has written in a kernel: JSON, arrays and frames. Nothing in it is run or unpickled.
+"""Reads values that `guest/portable.py` has written in a kernel: JSON, arrays and frames. No code in them is run.
 
 Code in the kernel may have written anything into the file. So it is read into memory once, within a bound, and each part is
 checked before it is used: no part is larger than the file, and all JSON is bounded because Python's objects are larger.
@@ -79,7 +79,7 @@ class Reader:
             raise TypeError("its index is no object")
 
     def value(self, node: Any, level: int = 0) -> Any:
-        """The value that a node of the index describes."""
+        """Return the value that a node of the index describes."""
         if level > MAX_LEVELS:
             raise ValueError("it is too deep")
         match node:
@@ -107,7 +107,7 @@ class Reader:
         return importlib.import_module("pandas")
 
     def block(self, place: Any) -> memoryview:
-        """The bytes at a place. All places together are no larger than the file."""
+        """Return the bytes at a place. All places together are no larger than the file."""
         start, size = place
         if type(start) is not int or type(size) is not int or not 0 <= start <= start + size <= len(self._view):
             raise ValueError("a part lies outside of it")
@@ -117,7 +117,7 @@ class Reader:
         return self._view[start : start + size]
 
     def json_bytes(self, place: Any) -> memoryview:
-        """The JSON at a place."""
+        """Return the JSON at a place."""
         data = self.block(place)
         self._json_left -= len(data)
         if self._json_left < 0:
@@ -125,11 +125,11 @@ class Reader:
         return data
 
     def json(self, place: Any) -> Any:
-        """The plain value at a place."""
+        """Return the plain value at a place."""
         return json.loads(bytes(self.json_bytes(place)))
 
     def array(self, place: Any) -> Any:
-        """The array at a place: a view of the file, which is this process's own copy."""
+        """Return the array at a place: a view of the file, which is this process's own copy."""
         numpy, data = importlib.import_module("numpy"), self.block(place)
         file = io.BytesIO(data[:NPY_HEADER_BYTES])
         version = numpy.lib.format.read_magic(file)
@@ -150,7 +150,7 @@ class Reader:
         return flat.reshape(shape, order="F" if is_fortran else "C")
 
     def frame(self, columns: Any, index: Any, names: Any, node: Mapping[str, Any]) -> Any:
-        """A frame. Args: columns: one block, or the nodes of the columns."""
+        """Return a frame. Args: columns: one block, or the nodes of the columns."""
         pandas = self.pandas
         if columns and isinstance(columns[0], int):
             found = pandas.DataFrame(self.array(columns), index=index, columns=names, copy=False)
@@ -166,7 +166,7 @@ class Reader:
         return found
 
     def row_index(self, node: Any) -> Any:
-        """An index of rows or columns."""
+        """Return an index of rows or columns."""
         pandas = self.pandas
         match node:
             case {"range": [int(start), int(stop), int(step)], "name": name}:
@@ -181,7 +181,7 @@ class Reader:
         raise ValueError("an index is of an unknown kind")
 
     def column(self, node: Any) -> Any:
-        """The values of a column."""
+        """Return the values of a column."""
         pandas = self.pandas
         match node:
             case {"array": place}:
@@ -215,7 +215,7 @@ def _name(name: Any) -> Any:
 
 
 def _zone(zone: Any) -> dt.tzinfo:
-    """A time zone. By a name of another form pandas would open a file of that name."""
+    """Return a time zone. By a name of another form pandas would open a file of that name."""
     if isinstance(zone, str):
         return zoneinfo.ZoneInfo(zone)
     return dt.timezone(dt.timedelta(seconds=float(zone)))

@@ -1,4 +1,4 @@
-"""`KernelRights`: what a kernel's code may reach. They are kept beside what the kernel has saved.
+"""`KernelRights`: the files and the network that a kernel's code may reach, kept beside its saved variables.
 
 To read a pickle, or to import a module from a search path, is to run code of the kernel that has written it. So variables
 come back by themselves only in a kernel that may do no more than the one that has saved them.
@@ -19,7 +19,7 @@ PIECES: Final = {
     "seccomp": "this machine cannot use seccomp",
     "view": "this machine has no mount namespaces",
 }
-"""What a wall is built of, and what to say where the machine lacks it."""
+"""Pieces of a wall, with a sentence for a machine without each."""
 SYSTEM: Final = (*map(Path, SYSTEM_FOLDERS), Path("/etc"))
 
 
@@ -29,24 +29,24 @@ class KernelRights(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Mode
-    """How much it does without a question."""
+    """The actions that need no question."""
     walled: bool
-    """It reaches the listed folders only; else the wall leaves all files and the network open."""
+    """Whether the code reaches the listed folders only; else the wall leaves all files and the network open."""
     readable: tuple[str, ...] = ()
-    """Besides the system, the kernel's Python and what is writable."""
+    """Readable paths besides the system, the kernel's Python and the writable ones."""
     writable: tuple[str, ...] = ()
     network: bool = True
     pieces: tuple[str, ...] = ()
-    """The pieces of the wall that the machine has."""
+    """Pieces of the wall that the machine has."""
 
     @property
     def name(self) -> str:
-        """For people: `mode plan`."""
+        """The mode for people: `mode plan`."""
         return f"mode {self.mode}"
 
 
 def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | None = None) -> KernelRights:
-    """The rights of a kernel.
+    """Return the rights of a kernel.
 
     Args:
         spec: The kernel's.
@@ -70,7 +70,7 @@ def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | N
 
 
 def more_than(new: KernelRights, old: KernelRights) -> str:
-    """Return what code with the new rights may do that code with the old ones may not, in a few words. Empty: nothing."""
+    """Return the first action that the new rights allow and the old ones do not, in a few words. Empty: none."""
     if not new.walled:
         if old.walled:
             return "it has no wall around its files and its network"
@@ -88,6 +88,6 @@ def more_than(new: KernelRights, old: KernelRights) -> str:
 
 
 def _outside(paths: tuple[str, ...], folders: tuple[str, ...]) -> str:
-    """The first of the paths that is in none of the folders. Empty: each is in one."""
+    """Return the first of the paths that is in none of the folders. Empty: each is in one."""
     known = tuple(Path(os.path.normpath(folder)) for folder in folders)
     return next((path for path in paths if not is_below(Path(os.path.normpath(path)), known)), "")

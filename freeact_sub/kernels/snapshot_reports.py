@@ -9,11 +9,11 @@ class Variable:
 
     name: str
     line: str
-    """Its name, its type and its size, such as `rows: list, length 3` or `n = 4`. Text of a model's code, as all here."""
+    """The name, type and size, such as `rows: list, length 3` or `n = 4`. Text of a model's code, as all here."""
 
     @property
     def type(self) -> str:
-        """Its type, as the line names it."""
+        """The variable's type, as the line names it."""
         return self.line.partition(": ")[2].partition(",")[0]
 
 
@@ -23,7 +23,7 @@ class LostVariable:
 
     name: str
     type: str
-    """As in `sqlite3.Connection`."""
+    """The type, as in `sqlite3.Connection`."""
     reason: str
     cell: int | None
     """The execution count of the cell that made it. None: unknown."""
@@ -40,27 +40,27 @@ class SnapshotReport:
     written_bytes: int
     """The size of the new files."""
     pause_seconds: float
-    """For which the kernel's main thread stood still."""
+    """Seconds for which the kernel's main thread stood still."""
     not_forked: str
-    """Why the kernel itself had to save, with little time and room for it; empty: a fork of it has saved."""
+    """The reason why the kernel itself had to save, with little time and room; empty: a fork of it has saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """Variables that were saved and not read, because their code would get more rights than it had."""
+    """Saved variables that were not read, because their code would get more rights than it had."""
 
     variables: tuple[Variable, ...]
     saved_in: str
     """The mode of the kernel that has saved them, as in `mode plan`."""
     more: str
-    """What the kernel may do that the one that has saved them could not, as in `it has the network`, or which
-    module that they need has changed since."""
+    """The reading kernel's further right, as in `it has the network`, or the module that they need and that has changed
+    since."""
     continue_in: str
     """The mode of a kernel that reads them without a question."""
 
     @property
     def lost(self) -> tuple[LostVariable, ...]:
-        """The same, as variables that did not come back."""
+        """The variables left out, as variables that did not come back."""
         reason = f"saved in {self.saved_in}, and this kernel may do more: {self.more}"
         return tuple(LostVariable(name=each.name, type=each.type, reason=reason, cell=None) for each in self.variables)
 

@@ -1,18 +1,18 @@
-"""`Snapshots`: how the host has a live kernel save its variables, and a new one read them.
+"""`Snapshots`: a live kernel saves its variables for the host, and a new one reads them.
 
 The kernel writes into a folder in its scratch folder, which is all that it may write; the host moves the files into a folder
 of its own. The kernel forks for it between two cells (`guest/saved/snapshots.py`), and runs its next cell while the fork
 works.
 
-Code of a model may have written what is in a kernel's folder, and may change it at any moment. So the host never follows a
-link there, takes regular files alone that have one name, and reads nothing of them but the manifest, whose form it checks
-and which it writes anew. It never unpickles.
+Code of a model may have written a kernel's folder, and may change it at any moment. So the host never follows a link there,
+takes regular files alone that have one name, and reads nothing of them but the manifest, whose form it checks and which it
+writes anew. It never unpickles.
 
-Of other files it makes copies, in both directions: who has a file open, or owns it, can change it under any name, and other
-sessions, moments and kernels with more rights rely on the host's. It names each by the digest of its own copy.
+Of other files it makes copies, in both directions: a process that has a file open, or owns it, can change it under any name,
+and other sessions, moments and kernels with more rights rely on the host's. It names each by the digest of its own copy.
 
-The host also finds what has become since of the modules that variables are of, and gives saved variables another workspace
-when a session continues in a copy of it.
+The host also finds changes of the modules that variables need, and gives saved variables another workspace when a session
+continues in a copy of it.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ COPY_BYTES: Final = 4 * 2**20
 
 @contextmanager
 def regular(folder: int, name: str) -> Iterator[int]:
-    """Opens a regular file to read it; never waits for a pipe."""
+    """Open a regular file to read it; never waits for a pipe."""
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -61,7 +61,7 @@ def regular(folder: int, name: str) -> Iterator[int]:
 
 
 def copy(source: int, target: int, size: int, given_up: threading.Event) -> None:
-    """Copies the content of a file; shares its blocks where the file system can.
+    """Copy the content of a file; share its blocks where the file system can.
 
     Raises:
         KernelSnapshotError: It is not of this size, or nobody waits for it any more.
@@ -75,7 +75,7 @@ def copy(source: int, target: int, size: int, given_up: threading.Event) -> None
 
 
 def pieces(handle: int, size: int, given_up: threading.Event) -> Iterator[bytes]:
-    """The content of a file, which is to be of this size."""
+    """Yield the content of a file, which must be of this size."""
     done = 0
     while data := os.read(handle, COPY_BYTES):
         done += len(data)
@@ -86,7 +86,7 @@ def pieces(handle: int, size: int, given_up: threading.Event) -> Iterator[bytes]
 
 @contextmanager
 def new(folder: int, name: str) -> Iterator[int]:
-    """Makes a file, to write and read it. Raises: FileExistsError: there is something of this name."""
+    """Make a file, to write and read it. Raises: FileExistsError: there is something of this name."""
     handle = os.open(name, NEW, 0o600, dir_fd=folder)
     try:
         yield handle
@@ -95,7 +95,7 @@ def new(folder: int, name: str) -> Iterator[int]:
 
 
 def check(is_right: bool) -> None:
-    """Refuses a file. Raises: KernelSnapshotError."""
+    """Refuse a file. Raises: KernelSnapshotError."""
     if not is_right:
         raise KernelSnapshotError("a file of the snapshot is not what its manifest says, or nobody waits for it any more")
 
@@ -105,17 +105,17 @@ PathText = Annotated[str, Field(max_length=10_000)]
 
 
 class Modules(BaseModel):
-    """What `guest/saved/imported.py` tells of the modules outside of Python's own folders."""
+    """The report of `guest/saved/imported.py` on the modules outside of Python's own folders."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     files: dict[PathText, Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]]
-    """Digests of what was imported, or could have been. Empty: it was no file."""
+    """Digests of files that were imported, or could have been. Empty: there was no file."""
     folders: dict[PathText, list[Name]]
-    """The names that were looked up in each folder."""
+    """Names that were looked up in each folder."""
 
     def changed(self) -> str:
-        """What other code an import would run now, in a few words, for `LeftOut.more`. Empty: it would run the same."""
+        """Return changed code that an import would run now, in a few words, for `LeftOut.more`. Empty: none."""
         for path, digest in self.files.items():
             if digest_of(path) != digest:
                 return f"it runs {path}, which has changed since" if os.path.lexists(path) else f"{path} is gone since"
@@ -132,7 +132,7 @@ MAX_MANIFEST_BYTES: Final = 32 * 2**20
 MAX_RESULT_BYTES: Final = 32 * 2**20
 FILE_NAME: Final = re.compile(r"[0-9a-f]{32}")
 READ_ONLY: Final = 0o400
-"""Forks and earlier moments of a session have second names of our files."""
+"""Mode of our files: forks and earlier moments of a session have second names of them."""
 PART: Final = "new.part"
 
 Text = Annotated[str, Field(max_length=2000)]
@@ -141,13 +141,11 @@ Size = Annotated[int, Field(ge=0, le=2**50)]
 
 
 class _Written(BaseModel):
-    """A part of what a kernel writes."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Group(_Written):
-    """Variables that share objects, and where they are in a file."""
+    """Variables that share objects, and their place in a file."""
 
     names: dict[Name, Text]
     """The variables, with one line for each."""
@@ -157,7 +155,7 @@ class Group(_Written):
 
 
 class Lost(_Written):
-    """See `LostVariable`."""
+    """A lost variable in a manifest, as `LostVariable`."""
 
     name: Name
     type: Text
@@ -182,19 +180,19 @@ class Manifest(_Written):
 
     @property
     def kept(self) -> tuple[Variable, ...]:
-        """The variables in it."""
+        """The variables in the manifest."""
         modules = [Variable(name=name, line=f"{name}: module {module}") for name, module in self.modules.items()]
         return (*modules, *(Variable(name=name, line=line) for group in self.groups for name, line in group.names.items()))
 
     def named(self, names: dict[str, str]) -> Self:
-        """The manifest with other names of files. Args: names: of each file whose name changes, the new one."""
+        """Return the manifest with other names of files. Args: names: of each file whose name changes, the new one."""
         groups = [group.model_copy(update={"file": names.get(group.file, group.file)}) for group in self.groups]
         files = {names.get(name, name): size for name, size in self.files.items()}
         return self.model_copy(update={"groups": groups, "files": files})
 
     @property
     def not_kept(self) -> tuple[LostVariable, ...]:
-        """The variables that are not in it."""
+        """The variables that are not in the manifest."""
         return tuple(LostVariable(**lost.model_dump()) for lost in self.lost)
 
 
@@ -202,7 +200,6 @@ class SavedPart(BaseModel):
     """The files that one kernel has written."""
 
     rights: KernelRights
-    """The kernel's."""
     written: Manifest
 
     def more(self, rights: KernelRights) -> str:
@@ -213,7 +210,7 @@ class SavedPart(BaseModel):
         return more_than(rights, self.rights) or ("" if rights.walled else self.written.imported.changed())
 
     def without(self, names: Collection[str]) -> Self:
-        """The part without these variables, and without the files of which nothing is left."""
+        """Return the part without these variables, and without files that then hold nothing."""
         written = self.written
         groups = [
             group.model_copy(update={"names": left})
@@ -230,26 +227,25 @@ class Stored(BaseModel):
     """The manifest of a folder of ours."""
 
     parts: list[SavedPart] = Field(min_length=1)
-    """The newest is the last. Of each variable there is one."""
+    """The parts, the newest last. Each variable is in one."""
 
     @property
     def files(self) -> dict[str, int]:
-        """The files that it names."""
+        """The files that the manifest names."""
         return {name: size for part in self.parts for name, size in part.written.files.items()}
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of ours, of one agent alone, as a snapshot is to be put into it."""
+    """A folder of ours, of one agent alone, into which a snapshot is to be put."""
 
     folder: Path
-    """It is made if need be."""
+    """The folder; made if need be."""
     rights: KernelRights
-    """Those of the kernel."""
     keep: Collection[str] = ()
     """Variables in the folder that stay, as long as the kernel has none of these names."""
     max_bytes: int = 2**50
-    """More is refused."""
+    """Most bytes of all files."""
 
 
 class Result(_Written):
@@ -260,7 +256,7 @@ class Result(_Written):
 
 
 def saved_names(store: Path) -> list[str]:
-    """The names of the variables in a folder of ours. Empty: there are none, or its manifest cannot be read."""
+    """Return the names of the variables in a folder of ours. Empty: there are none, or its manifest cannot be read."""
     try:
         stored = Stored.model_validate_json((store / MANIFEST).read_bytes())
     except (OSError, ValueError):
@@ -269,27 +265,27 @@ def saved_names(store: Path) -> list[str]:
 
 
 def known_files(store: Path) -> list[str]:
-    """The names of the files in a folder of ours."""
+    """Return the names of the files in a folder of ours."""
     with contextlib.suppress(FileNotFoundError):
         return [name for name in os.listdir(store) if FILE_NAME.fullmatch(name)]  # noqa: PTH208  # names are enough
     return []
 
 
 def take(source: Path, store: Store, given_up: threading.Event) -> tuple[Manifest, int]:
-    """Moves a snapshot from a kernel's folder into a folder of ours, in place of the one there.
+    """Move a snapshot from a kernel's folder into a folder of ours, in place of the one there.
 
     Until the manifest is replaced, the old one with its files is whole; files that no manifest names go afterwards.
 
     Args:
         source: The folder in which the kernel has written.
         store: Where to put it.
-        given_up: Once it is set, the work ends at the next piece.
+        given_up: Set to end the work at the next piece.
 
     Returns:
         The manifest, and how many bytes were not there before.
 
     Raises:
-        KernelSnapshotError: It is not what a kernel writes.
+        KernelSnapshotError: A kernel does not write such files.
         ValidationError: Its manifest is none.
         OSError: There is no room, or the folder is gone.
     """
@@ -319,7 +315,7 @@ def take(source: Path, store: Store, given_up: threading.Event) -> tuple[Manifes
 
 
 def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
-    """What the folder is to hold: the new part, and of the earlier ones what is to stay, as far as there is room."""
+    """Return the new content of the folder: the new part, and parts of the earlier ones, as far as there is room."""
     parts = [SavedPart(rights=store.rights, written=manifest)]
     with contextlib.suppress(FileNotFoundError, ValidationError):  # the first one, or one that nobody can read
         earlier = Stored.model_validate_json(_content(there, MANIFEST, MAX_MANIFEST_BYTES)) if store.keep else None
@@ -340,17 +336,17 @@ def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
 def place(
     store: Path, target: Path, rights: KernelRights | None, given_up: threading.Event
 ) -> tuple[list[SavedPart], list[tuple[SavedPart, str]]]:
-    """Puts a snapshot into a kernel's folder: copies of our files.
+    """Put a snapshot into a kernel's folder: copies of our files.
 
     Args:
         store: The folder of ours.
         target: An empty folder in the kernel's.
-        rights: The kernel's: what a kernel with less rights has saved is left out, and what needs a module that has
-            changed since. None: nothing is.
-        given_up: See `take`.
+        rights: The kernel's: variables of a kernel with less rights are left out, and those that need a module that has
+            changed since. None: all are placed.
+        given_up: As for `take`.
 
     Returns:
-        What is in the kernel's folder now, and what is left out, with what the kernel may do more (`LeftOut.more`).
+        The parts in the kernel's folder, and those left out, with the kernel's further rights (`LeftOut.more`).
 
     Raises:
         KernelSnapshotError: There is no snapshot, or it cannot be read.
@@ -382,14 +378,14 @@ def read_result(folder: Path) -> Result:
     """Read a kernel's report on a restore.
 
     Raises:
-        KernelSnapshotError: It is not what a kernel writes.
+        KernelSnapshotError: A kernel does not write such a report.
     """
     with opened_folder(folder) as here:
         return Result.model_validate_json(_content(here, RESULT, MAX_RESULT_BYTES))
 
 
 def new_folder(scratch: Path, name: str) -> Path:
-    """Makes a folder in a kernel's scratch folder, which is made too if it is not there.
+    """Make a folder in a kernel's scratch folder, which is made too if it is not there.
 
     Raises:
         OSError: There is something of this name, or the scratch folder is not one.
@@ -411,10 +407,10 @@ def _content(folder: int, name: str, max_bytes: int) -> bytes:
 
 
 def _take_file(name: str, size: int, here: int, there: int, given_up: threading.Event) -> str:
-    """Takes a file, whole or not at all, and returns its name with us.
+    """Take a file, whole or not at all, and return its name with us.
 
     The kernel's name of it may be wrong: its memory has changed meanwhile, or its code wants a later kernel to find this in
-    place of what that kernel has saved itself.
+    place of the values that that kernel has saved itself.
     """
     with contextlib.suppress(FileNotFoundError):  # a program has died meanwhile
         os.unlink(PART, dir_fd=there)
@@ -454,7 +450,7 @@ def _write_manifest(folder: int, stored: Stored) -> None:
 
 
 def move_workspace(store: Path, old: Path, new: Path) -> None:
-    """Make the variables in a folder of ours those of a kernel that has worked in the copy, and not in the original.
+    """Give the variables in a folder of ours to a kernel in the copy of a workspace, as if saved there.
 
     Their kernel's rights, working folder, search path and modules name the copy then, so that its next kernel neither
     enters the original nor may do more than this one.
@@ -496,15 +492,15 @@ def _moved(part: SavedPart, old: str, new: str) -> SavedPart:
 
 MAX_BYTES: Final = 4 * 2**30
 SAVE_SECONDS: Final = 60.0
-"""After this time what is not saved yet is left out. Large arrays come last."""
+"""Seconds after which unsaved variables are left out. Large arrays come last."""
 END_SECONDS: Final = 10.0
 """Further seconds until the kernel's fork is killed without a snapshot, because code of a type hangs."""
 IN_KERNEL: Final = {"seconds": 0.2, "bytes": 8 * 2**20}
-"""The bounds where the kernel itself has to save, and stands still meanwhile."""
+"""Limits where the kernel itself has to save, and stands still meanwhile."""
 BEGIN_SECONDS: Final = 20.0
 GIVE_UP_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 300.0
-"""It imports what the variables are of."""
+"""Seconds to restore, with the imports that the variables need."""
 ERROR_CHARS: Final = 1000
 
 _Value = TypeVar("_Value")
@@ -514,24 +510,24 @@ class Snapshots:
     """The snapshots of one kernel, one at a time."""
 
     def __init__(self, client: KernelClient) -> None:
-        """Args: client: of the kernel, whose owner passes the replies on to `receive`."""
+        """Args: client: the kernel's, whose owner passes the replies on to `receive`."""
         self._client = client
         self._replies: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._one_at_a_time = asyncio.Lock()
 
     def receive(self, content: dict[str, Any]) -> None:
-        """Receives a reply of the kernel; one without a waiting caller is dropped."""
+        """Receive a reply of the kernel; one without a waiting caller is dropped."""
         replies = self._replies.get(str(content.get("id")))
         if replies is not None:
             replies.put_nowait(content)
 
     def lose(self, reason: str) -> None:
-        """Notes that the kernel has ended, or is being closed."""
+        """Note that the kernel has ended, or is being closed."""
         for replies in self._replies.values():
             replies.put_nowait({"state": "lost", "reason": reason})
 
     async def save(self, scratch: Path, store: Store) -> SnapshotReport:
-        """See `BranchingKernel.snapshot`. Args: scratch: of the kernel."""
+        """Save the variables, for `BranchingKernel.snapshot`. Args: scratch: the kernel's."""
         async with self._one_at_a_time, _folder_in(scratch) as folder:
             known = await _in_thread(lambda _: known_files(store.folder))
             begun = await self._saved(folder, known, store.max_bytes)
@@ -546,7 +542,7 @@ class Snapshots:
         )
 
     async def restore(self, scratch: Path, store: Path, rights: KernelRights | None) -> RestoreReport:
-        """See `BranchingKernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
+        """Restore variables, for `BranchingKernel.restore`. Args: scratch: the kernel's. rights: None: any."""
         async with self._one_at_a_time, _folder_in(scratch) as folder:
             parts, others = await _in_thread(lambda given_up: place(store, folder, rights, given_up))
             try:
@@ -577,7 +573,7 @@ class Snapshots:
         )
 
     async def _saved(self, folder: Path, known: list[str], max_bytes: int) -> dict[str, Any]:
-        """Has the kernel write into a folder, and returns how that began."""
+        """Let the kernel write into a folder, and return how that began."""
         snapshot_id = uuid.uuid4().hex
         replies = self._replies[snapshot_id] = asyncio.Queue()
         request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": max_bytes, "here": IN_KERNEL}
@@ -596,7 +592,7 @@ class Snapshots:
         return begun
 
     async def _give_up(self, snapshot_id: str, replies: asyncio.Queue[dict[str, Any]]) -> None:
-        """Has the kernel end what saves, and waits for it a little: a kernel that has ended has ended it, too."""
+        """Let the kernel end its saver, and wait a little: a kernel that has ended has ended it, too."""
         if self._client.lost_reason is not None:
             return
         self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "end"})

@@ -1,4 +1,4 @@
-"""What kernels say of their variables (`guest/state.py`), read and compared: text of a bounded length, not trusted."""
+"""Kernels' descriptions of their variables (`guest/state.py`), read and compared: text of a bounded length, not trusted."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ VARIABLES: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What is known of a variable. See `state.report`."""
+    """A description of a variable, as from `state.report`."""
 
     id: int = 0
     digest: str = ""
@@ -40,7 +40,7 @@ class About:
 
 
 def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterator[VariableChange]:
-    """The variables that differ, by name."""
+    """Yield the variables that differ, by name."""
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
         if new is None:
@@ -57,7 +57,7 @@ def compared(before: Mapping[str, About], after: Mapping[str, About]) -> Iterato
 
 
 def told(changes: Iterable[VariableChange], limit: int) -> Iterator[VariableChange]:
-    """The changes that are certain, what was only imported last; one that stands for those past the limit says how many."""
+    """Yield the certain changes, imports last; one that stands for those past the limit tells their number."""
     found = sorted((change for change in changes if change.what != "perhaps"), key=lambda change: change.imported)
     yield from found[:limit]
     left = [change for change in found[limit:] if not change.imported]
@@ -66,10 +66,10 @@ def told(changes: Iterable[VariableChange], limit: int) -> Iterator[VariableChan
 
 
 async def reported(kernel: Kernel) -> dict[str, About]:
-    """What a kernel says of its variables, in a silent cell of ours, after the one that runs.
+    """Return a kernel's description of its variables, from a silent cell of ours, after the running one.
 
     Raises:
-        KernelError: It does not say.
+        KernelError: It gives none.
     """
     if kernel.scratch is None:
         raise KernelError("its provider keeps no files for it")
@@ -82,7 +82,7 @@ async def reported(kernel: Kernel) -> dict[str, About]:
 
 
 def parsed(data: bytes | bytearray) -> dict[str, About]:
-    """A report, each of its texts bounded.
+    """Return a report, each of its texts bounded.
 
     Raises:
         KernelError: It is none.
