@@ -1,10 +1,9 @@
 """Builds models from settings, and wraps them so that an agent's loop works with weak models and unreliable servers.
 
-- `names`: providers, and what a person may have meant; keys and local servers that can be used at once.
-- `build`: the model that the settings name.
-- `code_actions`: the wrapper around every model, which says what a reply is. A model acts by tool calls or by blocks of
-  Python (`blocks`), which become tool calls. `arguments` repairs what weak models write.
-- `wire`: how the stream of each protocol is read, and ends; `repairs`: what odd servers need, a list of small repairs.
+- `build`: the model that the settings name, and suggestions for wrong names.
+- `code_actions`: the wrapper around every model, which tells what a reply is. A model acts by tool calls or by blocks of
+  Python (`blocks`), which become tool calls. `arguments` repairs the errors of weak models.
+- `wire`: the reader of each protocol's stream, and of its end; `repairs`: small repairs that odd servers need, a list.
 - `sending`: when a request is sent, for a busy provider and after a failure; `observers` reports a request's progress
   and its cost if it is cut off; `failures` reads errors.
 

@@ -11,7 +11,7 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 - half characters, which are written out (`\ud83d`);
 - code inside a Markdown fence: the fence is no code;
 - a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
-- code whose line ends are wrong, if it is not Python before and is after: see `with_line_ends`.
+- code whose line ends are wrong, if it is not Python before and is after (`with_line_ends`).
 
 A text that was meant as an object, and cannot be read as one, is no bare string: it is never run, and the model is told that
 the arguments are wrong.
@@ -31,7 +31,7 @@ from freeact_sub.text import whole_value
 
 
 def parse_python(source: str) -> ast.Module | None:
-    """The syntax tree; None where the text is not Python."""
+    """Return the syntax tree; None where the text is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the model's code, such as odd escapes
         try:
@@ -41,7 +41,7 @@ def parse_python(source: str) -> ast.Module | None:
 
 
 def parse_literal(source: str) -> Any:
-    """The value of a Python literal; None where the text is none."""
+    """Return the value of a Python literal; None where the text is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -51,19 +51,19 @@ def parse_literal(source: str) -> Any:
 
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The JSON schema of the parameters of each offered tool."""
+"""JSON schemas of the parameters of each offered tool."""
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 MAX_PACKINGS: Final = 3
-"""How often arguments may be packed into a text, or be there."""
+"""Most times that arguments are unpacked from a text, or repeated."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 
 def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
-    """Repairs arguments where that is needed and possible.
+    """Repair arguments where that is needed and possible.
 
     Args:
-        args: An object, or text: JSON or what should have been.
+        args: An object, or text: JSON or a failed attempt at it.
         schema: JSON schema of the tool's parameters.
 
     Returns:
@@ -88,7 +88,7 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _named(value: Any, wanted: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object of arguments with its required text under its name. None: it is not to be found."""
+    """Return the arguments with the required text under its name, if there is one."""
     if isinstance(value, str):
         value = whole_value(_first_object(value, schema)) if _is_meant_as_object(value, schema) else {wanted: value}
     if not isinstance(value, dict):
@@ -107,7 +107,7 @@ def _is_call(value: dict[str, Any], schema: Mapping[str, Any]) -> bool:
 
 
 def main_text(schema: Mapping[str, Any]) -> str | None:
-    """The name of the one required parameter, if it is a text."""
+    """Return the name of the one required parameter, if it is a text."""
     required = schema.get("required", ())
     if len(required) != 1 or schema.get("properties", {}).get(required[0], {}).get("type") != "string":
         return None
@@ -115,7 +115,7 @@ def main_text(schema: Mapping[str, Any]) -> str | None:
 
 
 def repaired_code(code: str) -> str:
-    """The code without a fence around it, and with its line ends."""
+    """Return the code without a fence around it, and with its line ends."""
     fenced = _FENCED.match(code)
     if fenced:
         code = fenced["code"]
@@ -123,7 +123,6 @@ def repaired_code(code: str) -> str:
 
 
 def _as_it_is(args: Any) -> Any:
-    """The arguments as pydantic will read them."""
     try:
         return json.loads(args) if isinstance(args, str) else args
     except (ValueError, RecursionError):
@@ -131,7 +130,6 @@ def _as_it_is(args: Any) -> Any:
 
 
 def _value_of(args: Any) -> Any:
-    """The value of a text: parsed if it is JSON, else the text itself."""
     if not isinstance(args, str):
         return args
     try:
@@ -144,7 +142,7 @@ def _value_of(args: Any) -> Any:
 
 
 def _last_of_several(text: str) -> dict[str, Any] | None:
-    """The object that a server has sent more than once, or after an empty one. None: the text is something else."""
+    """Return the object that a server has sent more than once, or after an empty one, if it did so."""
     objects: list[Any] = []
     rest = text.strip()
     while rest and len(objects) < MAX_PACKINGS:
@@ -159,7 +157,7 @@ def _last_of_several(text: str) -> dict[str, Any] | None:
 
 
 def _unpacked(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The object of arguments inside a text: JSON in JSON, or JSON in a fence."""
+    """Return the object of arguments inside a text: JSON in JSON, or JSON in a fence."""
     inner = value
     for _ in range(MAX_PACKINGS):
         if not isinstance(inner, str):
@@ -179,9 +177,9 @@ _BEFORE: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""What stands in front of an object: marks, blanks, a fence, tags, a label, the quote of a text that holds it."""
+"""Characters before an object: marks, blanks, a fence, tags, a label, the quote of a text that holds it."""
 _ELSE: Final = re.compile(r"[\n=(%!?]|.{60}")
-"""What stands in code before an object, and not in the words before one."""
+"""Marks that stand in code before an object, and not in words before one."""
 _BETWEEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\\[nrt]', re.DOTALL)
 """A string of JSON, or a line end that was escaped outside of one."""
 
@@ -192,7 +190,7 @@ def _is_meant_as_object(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _object_in(text: str, schema: Mapping[str, Any]) -> str | None:
-    """The text from the first brace of the object on that it was meant as. None: it was not meant as one."""
+    """Return a text from the first brace of the intended object on, if it was meant as one."""
     body = text[_BEFORE.match(text).end() :]  # type: ignore[union-attr]  # it matches anything
     names = "|".join(map(re.escape, schema.get("properties", {})))
     if not names or re.search(rf"\b(?:{names})\b", body) is None:
@@ -213,7 +211,7 @@ def _object_in(text: str, schema: Mapping[str, Any]) -> str | None:
 
 
 def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The object of arguments that a text begins with. None: it is not whole, or one with other arguments follows."""
+    """Return the object of arguments that a text begins with. None: it is not whole, or one with other arguments follows."""
     body = _object_in(text, schema) or ""
     names = schema.get("properties", {}).keys()
     for source in (body, _BETWEEN.sub(lambda found: found[0] if found[0][0] == '"' else " ", body)):
@@ -229,7 +227,7 @@ def _first_object(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | None
 
 
 def _literal_object(source: str) -> dict[Any, Any] | None:
-    """The object in Python's notation. None: it is none, or two strings in it are joined, which is a quote too many."""
+    """Return an object in Python's notation. None: it is none, or two of its strings are joined by a quote too many."""
     literal = parse_literal(source)
     if not isinstance(literal, dict):
         return None
@@ -241,7 +239,6 @@ def _literal_object(source: str) -> dict[Any, Any] | None:
 
 
 def _is_repeated(rest: str, value: dict[str, Any]) -> bool:
-    """Whether a text begins with the same object once more."""
     try:
         return bool(_DECODER.raw_decode(rest.lstrip(" ,;\n"))[0] == value)
     except (ValueError, RecursionError):
@@ -260,14 +257,14 @@ _COMPOUND: Final = re.compile(r"(?:async\s+)?(?:for|with|def)\b|(?:while|if|clas
 
 
 def with_line_ends(code: str) -> str:
-    r"""Repairs the line ends of code; leaves code that is Python, or cannot be made Python, as it is.
+    r"""Repair the line ends of code; leave code that is Python, or cannot be made Python, as it is.
 
     Weak models lose count of backslashes, and squeeze programs into one line. Repaired are only:
 
     - line ends that were escaped twice: `x = 1\nprint(x)` on one line;
     - a line end inside a string that was not escaped: `f.write('end` and `')` on the next line;
     - compound statements on one line that Python wants on several: `with open("a") as f: for n in range(3): f.write(n)`.
-      What stands behind a `;` belongs to the innermost of them, as it does in Python.
+      Statements after a `;` belong to the innermost of them, as in Python.
     """
     if parse_python(code) is not None:
         return code
@@ -295,7 +292,6 @@ def _with_escaped_line_ends(string: re.Match[str]) -> str:
 
 
 def _on_several_lines(line: str) -> str:
-    """Spreads a line of statements over several, each compound statement indented below its parent."""
     lines, indent, rest = list[str](), "", line
     while True:
         compound = _COMPOUND.match(rest) is not None
@@ -308,7 +304,7 @@ def _on_several_lines(line: str) -> str:
 
 
 def _first(mark: str, line: str) -> int | None:
-    """The index of the first `:` of no lambda, or of the first `;` before a block outside brackets or strings."""
+    """Return the index of the first `:` of no lambda, or of the first `;` before a block outside brackets or strings."""
     depth = lambdas = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(line).readline):

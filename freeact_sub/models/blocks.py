@@ -1,13 +1,13 @@
-"""Block mode: a model that acts by fenced blocks of Python. What it is told, what it replies, and how it reads its history.
+"""Block mode: a model that acts by fenced blocks of Python, with its instructions, its replies and its view of the history.
 
-A step is a fenced block; an answer has none. No tool is offered as a tool (`without_tools`). What the system prompt says
-instead stands here, and so does the history as such a model reads it (`as_text`): its own calls as the blocks that it wrote,
-their results as text from the user. Tools other than the cell are called like Python functions, alone in a block. Only a
-block that is marked as Python is run.
+A step is a fenced block; an answer has none. No tool is offered as a tool (`without_tools`). The text that the system prompt
+has instead stands here, and so does the history as such a model reads it (`as_text`): its own calls as the blocks that it
+wrote, their results as text from the user. Other tools than the cell are called like Python functions, alone in a block.
+Only a block that is marked as Python is run.
 
 A reply is streamed on as long as it is words for certain (`HeldBlocks`, `GrowingReply`); from the first block of Python on
-it is held back until it has ended. The first event is passed on at once, if need be without text: whoever waits for it knows
-that the model answers.
+it is held back until it has ended. The first event is passed on at once, if need be without text: it shows its reader that
+the model answers.
 
 `read_spans` cuts a reply into spans. Nothing is lost: the `raw` texts of the spans, put together, are the reply. A fence
 opens a block at the start of a line, or where one word after it names a language and ends the line ("1. ```python", as small
@@ -16,9 +16,9 @@ models write it). A fence of the same characters, alone on a line, closes the bl
 Each line is examined once, in a whole reply and in one that grows: the time is linear in the length of the text.
 
 The first blocks that are marked as Python become `ToolCallPart`s (`parts_from_text`), and all the rest stays text, in order.
-Such a call has an id that begins with `written-`: by that it is known again in a history, also in a stored one. Which blocks
-are run: the first one, and those that follow it with no block of another kind between them, for that is mostly what the
-model thinks that they put out. They are one cell; blocks of only tool calls are these calls.
+Such a call has an id that begins with `written-`, by which it is known again in a history, also in a stored one. The run
+blocks are the first one, and those that follow it with no block of another kind between them, for the model mostly takes
+that for their output. They are one cell; blocks of only tool calls are these calls.
 
 Blocks of Python that only call tools are these calls (`python_calls`): awaited, printed or assigned, with arguments that
 are literals, or names that were given to literals before. Arguments go through `arguments.repaired`. Anywhere else a call
@@ -63,7 +63,7 @@ PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython
 """Language names of Python blocks, in any case of letters."""
 
 OPENING_CHARS: Final = 160
-"""An opening is not longer, fence and language together."""
+"""Longest opening, fence and language together."""
 
 _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _OPENING: Final = re.compile(
@@ -131,15 +131,15 @@ class FencedBlock:
 
     raw: str
     code: str
-    """Its text; for Python, with repaired line ends."""
+    """The text; for Python, with repaired line ends."""
     language: str
-    """As written behind the fence, in lower case; empty: none was written."""
+    """The language behind the fence, in lower case; empty: none."""
     closed: bool = True
-    """False: the reply ended inside the block."""
+    """Whether the block has its closing fence; the reply may end inside it."""
 
     @property
     def is_python(self) -> bool:
-        """It is marked as Python, and holds something."""
+        """Whether the block is marked as Python, and not empty."""
         return self.language in PYTHON and bool(self.code.strip())
 
 
@@ -201,30 +201,29 @@ def _closes(line: str, mark: str) -> bool:
 
 
 def _end_of(line: str) -> str:
-    """The part of an unfinished line that can still matter: its tail, and whether anything stands before the tail."""
+    """Return the part of an unfinished line that still matters: its tail, and whether anything stands before the tail."""
     return line if len(line) <= 2 * OPENING_CHARS else ("x" if line.strip() else " ") + line[-OPENING_CHARS:]
 
 
 class GrowingReply:
-    """A reply that is still being written: how much of it is words for certain, whatever follows.
+    """A reply that is still being written, and its part that is words for certain.
 
-    What is given out ends before the first block that is marked as Python, for that may become a call.
+    Text is given out up to the first block that is marked as Python, for that may become a call.
     """
 
     def __init__(self) -> None:
         self.passed = 0
-        """Characters passed on so far."""
         self._held: list[str] = []
         """Text not passed on yet."""
         self._line = ""
         """The newest line, or its end."""
         self._mark = ""
-        """The fence of the open block that is not Python; empty: no such block is open."""
+        """The fence of the open block, if it is not Python; empty: no such block is open."""
         self._holds = False
-        """A block of Python has started."""
+        """Whether a block of Python has started."""
 
     def add(self, text: str) -> str:
-        """Adds new text; returns what has become certain to be words."""
+        """Add new text; return the text that has become certain to be words."""
         if not (self._held or self._holds or "\n" in text or "`" in text or "~" in text):  # most pieces
             self._line = _end_of(self._line + text)
             return self._pass_on(text)
@@ -236,7 +235,7 @@ class GrowingReply:
         return self._pass_on("".join(given))
 
     def rest(self) -> str:
-        """Returns the text not passed on yet."""
+        """Return the text not passed on yet."""
         rest, self._held = "".join(self._held), []
         return self._pass_on(rest)
 
@@ -245,7 +244,7 @@ class GrowingReply:
         return text
 
     def _certain(self, piece: str) -> str:
-        """Adds a piece of a line; returns the held text that is now certain to be words."""
+        """Add a piece of a line; return the held text that is now certain to be words."""
         line = self._line + piece
         whole = line.endswith("\n")
         self._line = "" if whole else _end_of(line)
@@ -273,17 +272,17 @@ class GrowingReply:
 
 
 class HeldBlocks:
-    """The events of a reply in block mode: text is passed on as far as it is words for certain, the rest at the end."""
+    """Events of a reply in block mode: text is passed on once it is words for certain, the rest at the end."""
 
     def __init__(self) -> None:
         self._growing = GrowingReply()
         self._text_index: int | None = None
-        """Index of the text part that is passed on; None: the newest part is no text."""
+        """Index of the text part that is passed on. None: the newest part is no text."""
         self._following = 0
         """Index of the next new part."""
 
     def passed(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
-        """Return the events that this one becomes."""
+        """Return the events to pass on for this one."""
         match event:
             case PartStartEvent(index=index, part=TextPart(content=text) as part):
                 self._text_index = index
@@ -303,7 +302,7 @@ class HeldBlocks:
         return [event]
 
     def rest(self, text: str, parts: Sequence[ModelResponsePart]) -> list[ModelResponseStreamEvent]:
-        """Return the text and the calls that were held back. Args: text: of the reply. parts: what was made of it."""
+        """Return the text and the calls that were held back. Args: text: the reply's. parts: made of the reply."""
         if not any(_is_written(part) for part in parts):
             return self._text(self._growing.rest())
         events: list[ModelResponseStreamEvent] = []
@@ -318,7 +317,7 @@ class HeldBlocks:
         return events
 
     def _text(self, text: str) -> list[ModelResponseStreamEvent]:
-        """The event of new text: a delta if its part is the newest, else a new part."""
+        """Return the event of new text: a delta if its part is the newest, else a new part."""
         if not text:
             return []
         if self._text_index is not None:
@@ -331,7 +330,7 @@ class HeldBlocks:
 
 
 def parts_from_text(text: str, tools: Schemas, *, complete: bool) -> list[ModelResponsePart]:
-    """The spans as parts, in order; what is run stands in the place of the first block."""
+    """Return the spans as parts, in order; the code to run stands in the place of the first block."""
     spans = read_spans(text)
     run = _blocks_to_run(spans, tools, complete=complete)
     first = min(run, default=-1)
@@ -349,7 +348,7 @@ def parts_from_text(text: str, tools: Schemas, *, complete: bool) -> list[ModelR
 
 
 def _blocks_to_run(spans: Sequence[TextSpan], tools: Schemas, *, complete: bool) -> dict[int, str | list[WrittenCall]]:
-    """The blocks to run, by index: their code, or their calls if they hold nothing else."""
+    """Return the blocks to run, by index: their code, or their calls if they hold nothing else."""
     run: dict[int, str | list[WrittenCall]] = {}
     for index, span in enumerate(spans):
         if not isinstance(span, FencedBlock):
@@ -363,7 +362,7 @@ def _blocks_to_run(spans: Sequence[TextSpan], tools: Schemas, *, complete: bool)
 
 
 def _action_of(block: FencedBlock, tools: Schemas) -> str | list[WrittenCall] | None:
-    """The code of a block, or its calls if it holds nothing else. None: no tool could run it."""
+    """Return the code of a block, or its calls if it holds nothing else. None: no tool could run it."""
     if calls := python_calls(block.code, tools):
         return calls
     args = repaired({"code": block.code}, tools[CELL_TOOL]) if CELL_TOOL in tools else None
@@ -371,7 +370,7 @@ def _action_of(block: FencedBlock, tools: Schemas) -> str | list[WrittenCall] | 
 
 
 def _is_whole(block: FencedBlock, *, complete: bool) -> bool:
-    """A reply may end without the closing fence; then it must be Python."""
+    """Whether a block is complete; without a closing fence, at the end of a reply, it must be Python."""
     return block.closed or (complete and parse_python(block.code) is not None)
 
 
@@ -385,7 +384,7 @@ def _calls_of(run: Sequence[str | list[WrittenCall]]) -> Iterator[WrittenCall]:
 
 
 def without_text_after_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Removes from the history the text that a model wrote after a block: small models take their guesses for results."""
+    """Remove from the history the text that a model wrote after a block: small models take their guesses for results."""
     return [
         replace(message, parts=list(_before_calls(message.parts)))
         if isinstance(message, ModelResponse) and any(_is_written(part) for part in message.parts)
@@ -407,7 +406,7 @@ def _before_calls(parts: Sequence[ModelResponsePart]) -> Iterator[ModelResponseP
 
 
 def holds_calls(body: str, tools: Schemas) -> bool:
-    """Whether a text is calls of tools, as JSON or Python, and nothing else."""
+    """Whether a text consists of calls of tools, as JSON or Python."""
     values = _values_in(body.strip())
     if values:
         return all(_is_call(item, tools) for value in values for item in (value if isinstance(value, list) else [value]))
@@ -415,7 +414,7 @@ def holds_calls(body: str, tools: Schemas) -> bool:
 
 
 def _values_in(text: str) -> list[Any]:
-    """Return the JSON objects and lists that a text is, also in Python's notation or without their last brackets."""
+    """Return the JSON objects and lists that make up a text, also in Python's notation or without their last brackets."""
     if not text.startswith(("{", "[")):
         return []
     for closer in _CLOSERS:
@@ -446,7 +445,7 @@ def _is_call(value: Any, tools: Schemas) -> bool:
 
 
 def python_calls(source: str, tools: Schemas) -> list[WrittenCall]:
-    """The calls of a program that only calls tools with literals; none for other programs."""
+    """Return the calls of a program that only calls tools with literals; none for other programs."""
     tree = parse_python(source.strip())
     if tree is None:
         return []
@@ -499,14 +498,14 @@ def _python_call(node: ast.expr, known: dict[str, Any], tools: Schemas) -> Writt
 
 
 def _name_of(function: ast.expr) -> str:
-    """`task`, also as `functions.task`."""
+    """Return the name of a called tool: `task`, also for `functions.task`."""
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in NAMESPACES:
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
 
 
 def _literal(node: ast.expr, known: dict[str, Any]) -> Any:
-    """The value of a literal, or of a name assigned one. None: the expression is neither."""
+    """Return the value of a literal, or of a name assigned one. None: the expression is neither."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     try:
@@ -516,7 +515,7 @@ def _literal(node: ast.expr, known: dict[str, Any]) -> Any:
 
 
 def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
-    """The parameters without tools; the instructions say in words how to act."""
+    """Return the parameters without tools; the instructions tell in words how to act."""
     tools = [*parameters.function_tools, *parameters.output_tools]
     others = [tool for tool in tools if tool.name != CELL_TOOL]
     prompt = PROMPT if len(others) < len(tools) else ""
@@ -547,7 +546,7 @@ def _required(tool: ToolDefinition) -> Sequence[str]:
 
 
 def as_text(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The history as text, for a model that knows no tool messages."""
+    """Return the history as text, for a model that knows no tool messages."""
     return [_request(message) if isinstance(message, ModelRequest) else _response(message) for message in messages]
 
 

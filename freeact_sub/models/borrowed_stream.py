@@ -1,9 +1,9 @@
-"""What a model and a streamed response that wrap another one need of private names of pydantic-ai and openai.
+"""Private names of pydantic-ai and openai that a model and a streamed response need to wrap another one.
 
-pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
-of parts, nor for the profile by which a stream looks for thoughts; openai and anthropic have none for the HTTP client that
-their clients use. If the first had another name, pydantic-ai's own limit would hold, which also counts the time before a
-request is sent on; without the others, streams would fail. The contract test tells.
+pydantic-ai has no public name for its limit of the silence before an answer, nor for the record in which it looks for the
+ends of parts, nor for the profile by which a stream looks for thoughts; openai and anthropic have none for the HTTP client
+that their clients use. If the first had another name, pydantic-ai's own limit would hold, which also counts the time before
+a request is sent on; without the others, streams would fail. The contract test tells.
 """
 
 import sys
@@ -32,7 +32,7 @@ _COPIED: Final = (
 
 
 def http_client_of(model: Model) -> httpx2.AsyncClient | None:
-    """The HTTP client under openai's or anthropic's client. None: the model has another client."""
+    """Return the HTTP client under openai's or anthropic's client, if the model has one."""
     client: Any = getattr(model, "client", None)
     for package, name in (("openai", "AsyncOpenAI"), ("anthropic", "AsyncAnthropic")):
         loaded = sys.modules.get(package)  # else the model is of another provider
@@ -43,7 +43,7 @@ def http_client_of(model: Model) -> httpx2.AsyncClient | None:
 
 
 def without_tags(stream: StreamedResponse) -> tuple[tuple[str, str] | None, bool]:
-    """Has a stream leave tags of thoughts, and blanks before a text, as they are: we look for them (`TaggedThoughts`).
+    """Let a stream leave tags of thoughts, and blanks before a text, as they are: we look for them (`TaggedThoughts`).
 
     Returns:
         The tags that it would have looked for, and whether it would have left out the blanks.
@@ -65,13 +65,13 @@ class UnhurriedModel(WrapperModel):
 
 
 def keep(stream: StreamedResponse, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-    """Records an event before a stream passes it on; pydantic-ai finds the ends of parts in this record."""
+    """Record an event before a stream passes it on; pydantic-ai finds the ends of parts in this record."""
     stream._parts_manager.apply_event(event)
     return event
 
 
 def copy_end(stream: StreamedResponse, inner: StreamedResponse) -> None:
-    """Copies the facts of a response after its stream has ended."""
+    """Copy the facts of a response after its stream has ended."""
     for name in _COPIED:
         setattr(stream, name, getattr(inner, name))
 

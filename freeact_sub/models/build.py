@@ -54,7 +54,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "MOONSHOTAI_API_KEY": "moonshotai:kimi-k3",
     "ZAI_API_KEY": "zai:glm-5.3",
 }
-"""A model of each provider, by the environment variable with the provider's key."""
+"""Example models, by the environment variable with the provider's key."""
 _PROVIDERS: Final = (
     "alibaba anthropic azure azure-responses bedrock bedrock-mantle cerebras cohere crusoe deepseek fireworks github "
     "github-copilot google google-cloud groq heroku huggingface litellm meta mistral moonshotai nebius ollama openai "
@@ -62,7 +62,7 @@ _PROVIDERS: Final = (
     "together typesafe vercel vllm xai zai"
 )
 PROVIDERS: Final = frozenset(_PROVIDERS.split())
-"""The providers of pydantic-ai whose models answer prompts: known here without its import, which is slow."""
+"""Providers of pydantic-ai whose models answer prompts: known here without its import, which is slow."""
 PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
     "anthropic": ("anthropic", "anthropic"),
     "bedrock": ("boto3", "bedrock"),
@@ -74,7 +74,7 @@ PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
     "mistral": ("mistralai", "mistral"),
     "xai": ("xai_sdk", "xai"),
 }
-"""The package that a provider's models need besides OpenAI's: its name in `import`, and pydantic-ai's extra with it."""
+"""Packages that a provider's models need besides OpenAI's: the name in `import`, and pydantic-ai's extra with it."""
 FAMILIES: Final[Mapping[str, str]] = {
     "openai": r"gpt-|chatgpt-|codex-|o\d",
     "anthropic": r"claude-",
@@ -84,16 +84,16 @@ FAMILIES: Final[Mapping[str, str]] = {
     "xai": r"grok-",
     "cohere": r"command-",
 }
-"""The beginning of the names of a provider's models."""
+"""Beginnings of the names of a provider's models."""
 SERVERS: Final[Mapping[str, int]] = {"Ollama": 11434, "LM Studio": 1234, "llama-server": 8080, "vLLM": 8000}
 """Programs that serve models, with their default ports."""
 PATHS: Final = ("/v1/models", "/api/tags")
-"""Where a server lists its models: by OpenAI's protocol, and by that of old versions of Ollama."""
+"""Paths at which servers list their models: by OpenAI's protocol, and by that of old versions of Ollama."""
 SECONDS: Final = 1.0
-"""The seconds that all servers together may take to respond."""
+"""Seconds that all servers together may take to respond."""
 MAX_BYTES: Final = 1_000_000
 MAX_MODELS: Final = 6
-"""Of one server."""
+"""Most models of one server."""
 NAME_CHARS: Final = 200
 
 
@@ -101,7 +101,7 @@ def require_model(config: Config) -> None:
     """Check that the settings name a model.
 
     Raises:
-        ConfigError: They do not; the message names the ways to set one.
+        ConfigError: No model is set; the message names the ways to set one.
     """
     if not config.model:
         file = user_folder() / "config.toml"
@@ -119,7 +119,7 @@ def check_name(config: Config) -> None:
     """Check that the model's name has a known provider, without the slow import of pydantic-ai.
 
     Raises:
-        ConfigError: It has none; the message suggests a name.
+        ConfigError: The provider is unknown; the message suggests a name.
     """
     name = str(config.model)
     provider, found, model = name.partition(":")
@@ -136,14 +136,14 @@ def check_name(config: Config) -> None:
 
 
 def missing_extra(model: str) -> str | None:
-    """The extra of pydantic-ai that a model needs and that is not installed."""
+    """Return the extra of pydantic-ai that a model needs and that is not installed."""
     provider = model.partition(":")[0].removeprefix("gateway/")
     package, extra = PACKAGES.get(provider, ("", ""))
     return extra if package and not is_installed(package) else None
 
 
 def name_meant(name: str) -> str | None:
-    """Return the full name that a wrong one may mean. None: no name is similar."""
+    """Return the full name that a wrong one may mean, if one is similar."""
     for mark in (":", "/"):
         provider, found, model = name.partition(mark)
         if found and model:
@@ -155,14 +155,14 @@ def name_meant(name: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundModel:
-    """A model, and what makes it usable."""
+    """A model that can be used, and the reason."""
 
     model: str
-    """Its full name, as in the setting `model`."""
+    """The full name, as in the setting `model`."""
     because: str
     """The key or the server, in words."""
     base_url: str | None = None
-    """The address of its server. None: its provider's own."""
+    """The address of the server. None: the provider's own."""
 
 
 def find_models(environment: Mapping[str, str]) -> list[FoundModel]:
@@ -205,7 +205,7 @@ def models_of_servers(servers: Mapping[str, int]) -> list[FoundModel]:
 
 
 def _models_at(port: int) -> Iterator[str]:
-    """Return the names of one server's models; empty if it serves no models."""
+    """Yield the names of one server's models."""
     for path in PATHS:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         try:
@@ -234,9 +234,9 @@ def _names_in(content: Any) -> Iterable[str]:
 
 
 CLIENT_TIMEOUT_SECONDS: Final = 600
-"""The timeouts of the providers' own clients."""
+"""Timeouts of the providers' own clients."""
 _KEY: Final = re.compile(r"(?:KEY|TOKEN)(?:_BEDROCK)?$")
-"""How the environment variables of providers' keys end."""
+"""End of the environment variables with providers' keys."""
 
 
 def build_model(config: Config) -> "Model":
@@ -274,7 +274,7 @@ def build_model(config: Config) -> "Model":
 
 @contextmanager
 def _clean_keys() -> Iterator[None]:
-    """Providers read keys inside: without blanks around them, as a copied key may have them; an empty one is not set.
+    """Clean the keys that providers read inside: no blanks around a copied key, and an empty one is not set.
 
     Providers have a name of their own for each key and for its argument, but all of them read the environment.
     """
@@ -300,7 +300,7 @@ def _check_key(model: "Model") -> None:
 
 
 def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None" = None) -> "Model":
-    """Builds a model as agents use it, with its fallback models.
+    """Build a model as agents use it, with its fallback models.
 
     Args:
         config: All settings.
@@ -330,7 +330,7 @@ def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None
 
 
 def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *, stands_in: bool, is_last: bool) -> "Model":
-    """Wraps a model as agents use it (`code_actions`).
+    """Wrap a model as agents use it (`code_actions`).
 
     Args:
         wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
@@ -359,14 +359,14 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
 
 
 def make_traffic(config: Config) -> "Traffic":
-    """The state that all requests of a root share."""
+    """Return the state that all requests of a root share."""
     from freeact_sub.models.sending import Traffic  # noqa: PLC0415  # slow, see above
 
     return Traffic(max_concurrent=config.models.max_concurrent, patience_seconds=config.rate_limit_seconds)
 
 
 def build_model_settings(config: Config) -> "ModelSettings":
-    """The settings for every model request, each converted to its type: settings from the environment are text.
+    """Return the settings for every model request, each converted to its type: settings from the environment are text.
 
     Raises:
         ConfigError: A setting is unknown, or has a wrong value.
@@ -403,7 +403,6 @@ def _is_setting_of_a_provider(name: str) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    """Whether pydantic-ai knows the provider of the name."""
     from pydantic_ai.models import parse_model_id  # noqa: PLC0415  # slow, see above
     from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415
 
@@ -434,7 +433,6 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
 
 
 def _what_is_meant(config: Config, error: Exception) -> str:
-    """Return the proposal of `check_name`, or else pydantic-ai's message, which may name models."""
     check_name(config)
     words = str(error)
     return words if words.endswith("?") else f"{words}; {NAME_HINT}"

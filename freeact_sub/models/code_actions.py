@@ -1,19 +1,19 @@
 """`CodeActionsModel`: a model that acts by code, by tool calls or by blocks. The agent's loop sees tool calls only.
 
 It is the only wrapper around a pydantic-ai model, and its `CodeActionsStream` the only class between a provider's stream and
-the loop. A reply that is well-formed passes as it is, event by event. At the first piece that is not, or may not be, the
-repairs of `repairs` begin, with all that came before. Only arguments that cannot be right are put right (`arguments`).
+the loop. A well-formed reply passes as it is, event by event. At the first piece that is not, or may not be, the repairs of
+`repairs` begin, with all that came before. Only arguments that cannot be right are put right (`arguments`).
 
 Replies break off: the connection breaks in their middle, they have no end (`wire`), or nothing comes for `stall_seconds`
-(`Silence`). Nothing of a reply is acted on before its end, so the request is made again. What was shown of a broken reply
-stays shown; only the last one counts. When a request is sent is the matter of `sending`.
+(`Silence`). Nothing of a reply is acted on before its end, so the request is made again. The text of a broken reply that was
+shown stays shown; only the last reply counts. `sending` decides when a request is sent.
 
-How a model acts is decided once for the model and never by what a reply says: `auto` is `block` with the small profile and
+The way a model acts is decided once for the model and never by a reply: `auto` is `block` with the small profile and
 where a server refuses tools, else `tool`. In block mode a step is a fenced block, which becomes a call here (`blocks`).
 
 The small profile gives models with a small context less to read. Tools are offered with required parameters and a short
-description; those whose definition (`tools/NAME.json`) says so are left out. It is chosen by the setting `profile`, else by
-what the server says of the model's context: llama-server tells it with its list of models (`meta.n_ctx`), vLLM too
+description; those whose definition (`tools/NAME.json`) says so are left out. The setting `profile` chooses it, else the
+server's word on the model's context: llama-server tells it with its list of models (`meta.n_ctx`), vLLM too
 (`max_model_len`). Other servers do not; then the full profile counts.
 """
 
@@ -71,28 +71,28 @@ if TYPE_CHECKING:
     from freeact_sub.models.repairs import OddReply
 
 USUAL_TAGS: Final = (("<think>", "</think>"),)
-"""The tags of thoughts that any model may write."""
+"""Tags of thoughts that any model may write."""
 SMALL_CONTEXT_TOKENS: Final = 16_384
-"""A context of at most this many tokens is small."""
+"""Largest number of tokens in a small context."""
 DESCRIPTION_SENTENCES: Final = 2
 ASK_SECONDS: Final = 5.0
-"""A server that takes longer to list its models is not waited for."""
+"""Seconds that a server may take to list its models."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """A request as the model gets it, with what reading the reply needs."""
+    """A request as the model gets it, with the means to read the reply."""
 
     messages: list[ModelMessage]
     parameters: ModelRequestParameters
     tools: Schemas
     blocks: bool
-    """The model acts by blocks; else text is text."""
+    """Whether the model acts by blocks; else text is text."""
 
 
 class CodeActionsModel(UnhurriedModel):
-    """Makes tool calls of what a model writes."""
+    """A model that acts by code: its text becomes tool calls."""
 
     def __init__(
         self,
@@ -108,35 +108,35 @@ class CodeActionsModel(UnhurriedModel):
 
         Args:
             model: The model.
-            lane: That of its provider.
+            lane: The lane of its provider.
             patience_seconds: For how long a request may pause.
-            stall_seconds: See `Config`.
-            code_actions: See `Config`.
-            profile: See `Config`. None: the server is asked for the model's context.
+            stall_seconds: As in `Config`.
+            code_actions: As in `Config`.
+            profile: As in `Config`. None: the server is asked for the model's context.
         """
         super().__init__(model)
         self.lane, self.patience_seconds, self.stall_seconds = lane, patience_seconds, stall_seconds
         self.prompt_profile = profile
-        """Chosen with the first request, where it was None."""
+        """The profile; the first request chooses it, where it was None."""
         self.context_tokens: int | None = None
-        """Of the model, where the profile is not `full` and the server tells it."""
+        """The model's context, where the profile is not `full` and the server tells it."""
         self._asked_server = False
         self._asking_server = anyio.Lock()
         self.code_actions: CodeActions = code_actions
-        """Becomes `block` where `auto` found that the server refuses tools."""
+        """The way to act; becomes `block` where `auto` found that the server refuses tools."""
 
     @property
     def acts_by_blocks(self) -> bool:
-        """How the model submits code; for `auto`, known after the first request."""
+        """Whether the model acts by blocks; for `auto`, known after the first request."""
         return self.code_actions == "block" or (self.code_actions == "auto" and self.prompt_profile == "small")
 
     @property
     def context_window(self) -> int | None:
-        """See pydantic-ai. What the server says counts more than what is known of models by their names."""
+        """The model's context. The server's word counts more than known names of models."""
         return self.context_tokens or super().context_window
 
     def acting_by(self, code_actions: CodeActions) -> "CodeActionsModel":
-        """The same model with another way to act."""
+        """Return the model with another way to act."""
         other = copy.copy(self)
         other.code_actions = code_actions
         return other
@@ -164,7 +164,6 @@ class CodeActionsModel(UnhurriedModel):
         return _with_parts(response, _read(response, prepared))
 
     async def _answer(self, prepared: _Prepared, settings: ModelSettings | None) -> ModelResponse:
-        """Send a request that is not streamed until it is answered."""
         meter, bill = Meter(self.model_name), current_bill()
         admission = Admission(self.lane, meter, self.patience_seconds)
         while True:
@@ -247,12 +246,12 @@ class CodeActionsModel(UnhurriedModel):
 class CodeActionsStream(StreamedResponse):
     """One request whose answer is streamed, and sent until an answer has come whole.
 
-    A reply passes as it is where it is well-formed, else repaired. Its blocks become calls once it has ended.
+    A well-formed reply passes as it is, others repaired. Its blocks become calls once it has ended.
     """
 
     acting: CodeActionsModel
     connection: AsyncExitStack
-    """Holds what the answer comes by; whoever closes it ends the request."""
+    """Holds the connection of the answer; closing it ends the request."""
     prepared: _Prepared
     settings: ModelSettings | None
     run_context: RunContext[Any] | None
@@ -267,7 +266,7 @@ class CodeActionsStream(StreamedResponse):
         """Index of the next new part."""
 
     async def begin(self) -> None:
-        """Send the request until an answer begins. The parts of one that broke off stay where they are, in front of it."""
+        """Send the request until an answer begins. The parts of broken replies stay in front of it."""
         while True:
             try:
                 self._stream = await self._send()
@@ -283,7 +282,7 @@ class CodeActionsStream(StreamedResponse):
         self._begun: list[ModelResponsePart] = []
         """The parts, as they began, while the reply is well-formed."""
         self._odd: OddReply | None = None
-        """Repairs the reply. None: it is well-formed so far."""
+        """Repairs of the reply. None: it is well-formed so far."""
         self._held = HeldBlocks() if self.prepared.blocks else None
 
     async def _send(self) -> StreamedResponse:
@@ -358,7 +357,7 @@ class CodeActionsStream(StreamedResponse):
             yield keep(self, self._placed(event))
 
     def _passed(self, event: ModelResponseStreamEvent) -> Sequence[ModelResponseStreamEvent]:
-        """Return the events that one of the model's stream becomes."""
+        """Return the events to pass on for one of the model's stream."""
         passed: Sequence[ModelResponseStreamEvent] = (event,)
         if self._odd is None and is_well_formed(event, self._begun, self._tags, drops_blanks=self._drops_blanks):
             self._seen.append(event)
@@ -375,7 +374,7 @@ class CodeActionsStream(StreamedResponse):
         return self._odd
 
     def _placed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """Return the event with its index behind the parts of a reply that broke off."""
+        """Return the event with its index behind the parts of broken replies."""
         if self._first_index and isinstance(event, PartStartEvent | PartDeltaEvent):
             event = replace(event, index=event.index + self._first_index)
         if isinstance(event, PartStartEvent):
@@ -467,7 +466,6 @@ def _begins_well(
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a value has no half of a character."""
     return (
         value.isascii() or bool(whole_text(value) == value) if isinstance(value, str) else bool(whole_value(value) == value)
     )
@@ -485,13 +483,13 @@ def _with_parts(response: ModelResponse, parts: list[ModelResponsePart]) -> Mode
 def read_reply(
     parts: Sequence[ModelResponsePart], tools: Schemas, *, blocks: bool, complete: bool = True
 ) -> list[ModelResponsePart]:
-    """Turns a reply into the parts that the agent acts on: text, and tool calls.
+    """Turn a reply into the parts that the agent acts on: text, and tool calls.
 
     Args:
         parts: The reply.
         tools: The tools that are offered.
-        blocks: Blocks of Python are calls. False: text stays text, whatever it holds.
-        complete: False: the reply was cut off, so that what stands at its end is not run.
+        blocks: Blocks of Python are calls. False: all text stays text.
+        complete: False: the reply was cut off, so that the part at its end is not run.
     """
     if not complete:
         parts = [part for part in parts if not _is_cut(part, at_end=part is parts[-1])]
@@ -504,7 +502,7 @@ def read_reply(
 
 
 def text_of(parts: Iterable[Any]) -> str:
-    """The text of a reply."""
+    """Return the text of a reply."""
     return "".join(part.content for part in parts if isinstance(part, TextPart))
 
 
@@ -526,7 +524,7 @@ def _repair_arguments(part: ModelResponsePart, tools: Schemas) -> ModelResponseP
 
 
 async def context_tokens(model: Model) -> int | None:
-    """The size of the model's context, asked of the server. None: the server does not tell it."""
+    """Return the size of the model's context, if the server tells it."""
     client: Any = getattr(model, "client", None)
     if not hasattr(client, "models"):
         return None
@@ -545,7 +543,7 @@ async def context_tokens(model: Model) -> int | None:
 
 
 def trimmed(parameters: ModelRequestParameters) -> ModelRequestParameters:
-    """The parameters of a request with shorter tools. Tools for structured output stay as they are."""
+    """Return the parameters of a request with shorter tools. Tools for structured output stay as they are."""
     offered = (tool for tool in parameters.function_tools if (tool.metadata or {}).get("small_profile", True))
     return replace(parameters, function_tools=[_trimmed(tool) for tool in offered])
 
@@ -572,7 +570,7 @@ def acting_by(model: Model, code_actions: CodeActions) -> Model:
 
 
 def profile_of(model: Model) -> Profile:
-    """The profile of a model from `usable_model`; `full` while it is not known, before the first request."""
+    """Return the profile of a model from `usable_model`; `full` before the first request, while it is not known."""
     acting = _acting(model)
     return (acting.prompt_profile if acting is not None else None) or "full"
 
@@ -593,27 +591,23 @@ NO_MODEL: Final = "this agent has no model: only its kernel can be used"
 
 
 class NoModel(Model[Any]):
-    """Stands for a model that is not needed: `Agent(model=NoModel())` runs code, and branches and compares kernels.
+    """A model for agents that need none: `Agent(model=NoModel())` runs code, and branches and compares kernels.
 
     Each request to it raises ConfigError.
     """
 
     @property
     def model_name(self) -> str:
-        """See pydantic-ai."""
         return "none"
 
     @property
     def system(self) -> str:
-        """See pydantic-ai."""
         return "no model"
 
     async def request(self, *_: Any, **__: Any) -> Any:
-        """See pydantic-ai. Raises: ConfigError: Always."""
         raise ConfigError(NO_MODEL)
 
     @asynccontextmanager
     async def request_stream(self, *_: Any, **__: Any) -> AsyncGenerator[StreamedResponse]:
-        """See pydantic-ai. Raises: ConfigError: Always."""
         raise ConfigError(NO_MODEL)
         yield

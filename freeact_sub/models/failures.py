@@ -2,8 +2,8 @@
 
 - `busy`, `passes`: the same request may well succeed, after a pause or at once.
 - `is_overflow`, `refuses_tools`: the server refuses it for good, as it is too long or offers tools. Each server has its own
-  words. Status and code tell first, and then few words: of what (tokens, a context, a prompt, a length) there is too much. A
-  request that is taken for too long by mistake is made once more, with less in it, and the error that follows quotes the
+  words. Status and code tell first, and then few words: something (tokens, a context, a prompt, a length) is too much or
+  too long. A request taken for too long by mistake is made once more, with less in it, and the error that follows quotes the
   server.
 - `failure`: status, model, the server's words, the way out.
 """
@@ -40,9 +40,9 @@ from freeact_sub.models.observers import models_in
 from freeact_sub.text import ERROR_CHARS, error_words, one_line
 
 NOTHING_CAME: Final = "Streamed response ended without content"
-"""How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
+"""Beginning of the message of pydantic-ai's error for an empty stream, for all providers."""
 KEY_CHARS: Final = 6
-"""A shorter key, such as `x` for a server of one's own, is no secret, and may be part of any word."""
+"""Smallest length of a secret key: `x`, for a server of one's own, may be part of any word."""
 KEYS: Final = {
     "azure": "AZURE_OPENAI_API_KEY",
     "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
@@ -53,18 +53,18 @@ KEYS: Final = {
     "snowflake": "SNOWFLAKE_TOKEN",
     "vercel": "VERCEL_AI_GATEWAY_API_KEY",
 }
-"""The environment variables of keys that are not named after their provider."""
+"""Environment variables of keys that are not named after their provider."""
 _BUSY: Final = (429, 503, 529)
 _PASSING: Final = (408, 409, 425)
 _LASTING: Final = (501, 505, 511)
-"""Errors of servers that stay."""
+"""Statuses of servers' errors that last."""
 _TOO_LARGE: Final = 413
 _STATUSES: Final = (400, 413, 422, 500)
-"""Of answers whose words are read. 429 is about a time, and 401 to 404 about a key or a name."""
+"""Statuses of answers whose words are read. 429 is about a time, and 401 to 404 about a key or a name."""
 _CODE: Final = re.compile(
     r"(?i)context_?(?:length|size|window)|(?:prompt|input|request|message|string|tokens?)\w*_(?:too_l\w+|exceed\w*|limit\w*)"
 )
-"""The codes and types of errors about a length."""
+"""Codes and types of errors about a length."""
 _ARGUMENT: Final = re.compile(r"`[^`\n]*`|\b\w+_\w+\b|\b(?:output|completion)\s+tokens?\b", re.IGNORECASE)
 """The name of an argument, such as `max_tokens`, and the length of an answer."""
 _SIZED: Final = re.compile(r"(?i)\b(?:tokens|token\s+(?:count|limit)|context|prompt|length|input\s+is|inputs?\s+tokens?)\b")
@@ -81,11 +81,11 @@ _NO_TOOLS: Final = re.compile(
     r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
     r"|tool[ -]choice requires|enable-auto-tool-choice"
 )
-"""The wording of Ollama, llama-server and vLLM."""
+"""Wording of Ollama, llama-server and vLLM."""
 
 
 def failure(error: Exception, model: Model) -> str:
-    """Describes an error, without keys that a server repeats. Args: model: the model whose request failed."""
+    """Describe an error, without keys that a server repeats. Args: model: the model whose request failed."""
     described = _described(error, model)
     for name in filter(None, map(key_of, models_in(model))):
         key = os.environ.get(name, "").strip()
@@ -114,12 +114,12 @@ def _described(error: Exception, model: Model) -> str:
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether its sentence says all: no traceback is needed, as of a bug in a program, a tool, a tap or here."""
+    """Whether a sentence tells all of an error, without the traceback of a bug in a program, a tool, a tap or here."""
     return isinstance(error, FreeactError | AgentRunError | UserError | FallbackExceptionGroup)
 
 
 def key_of(model: Model) -> str | None:
-    """The environment variable with the key of a model's provider. None: the provider is not known."""
+    """Return the environment variable with the key of a model's provider, if that is known."""
     try:
         infer_provider_class(model.system)
     except ImportError:
@@ -164,7 +164,7 @@ def _unreachable(error: Exception, model: Model) -> str:
 
 
 def is_near(address: str) -> bool:
-    """Whether the server of an address is on this machine or in its network, so that its user may start it."""
+    """Whether an address is on this machine or in its network, so that its user may start the server."""
     host = urlsplit(address).hostname or ""
     try:
         return not ip_address(host).is_global
@@ -173,7 +173,7 @@ def is_near(address: str) -> bool:
 
 
 def busy(error: Exception) -> ModelAPIError | None:
-    """The error of a busy provider. Of fallback models: only if all of them are busy."""
+    """Return the error of a busy provider, if there is one; for fallback models only if all are busy."""
     if isinstance(error, FallbackExceptionGroup):
         refusals = [busy(inner) for inner in error.exceptions]
         return min(refusals, key=lambda one: (one and one.retry_after) or 0) if all(refusals) else None
@@ -185,7 +185,7 @@ def busy(error: Exception) -> ModelAPIError | None:
 
 
 def passes(error: Exception) -> bool:
-    """Whether the same request may well succeed."""
+    """Whether a repeated request may well succeed."""
     if isinstance(error, ModelHTTPError):
         is_passing = error.status_code in _PASSING or (error.status_code >= 500 and error.status_code not in _LASTING)
         return is_passing and error.provider_retry_hint is not False and not refuses_tools(error)
@@ -193,7 +193,7 @@ def passes(error: Exception) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """The reason for which a request is made again, as it is told."""
+    """Return the reason to make a request again, for people."""
     if isinstance(error, ModelHTTPError) and not error.in_stream:
         return f"the server failed ({error.status_code})"
     if isinstance(error, ModelConnectionError) and error.phase == "connect":
@@ -202,12 +202,12 @@ def reason_of(error: Exception) -> str:
 
 
 def has_nothing(error: Exception) -> bool:
-    """Whether the stream of an answer has ended, and nothing was in it."""
+    """Whether the stream of an answer has ended empty."""
     return isinstance(error, UnexpectedModelBehavior) and error.message.startswith(NOTHING_CAME)
 
 
 def is_overflow(error: ModelAPIError) -> bool:
-    """The server says that the request is too long for the model's context."""
+    """Whether the server says that the request is too long for the model's context."""
     if isinstance(error, ModelContextWindowExceededError):
         return True
     if isinstance(error, ModelConnectionError | ModelRequestTimeout):
@@ -227,12 +227,12 @@ def is_overflow(error: ModelAPIError) -> bool:
 
 
 def refuses_tools(error: ModelAPIError) -> bool:
-    """The server says that the model, or the way in which it is served, knows no tools."""
+    """Whether the server says that the model, or the way in which it is served, knows no tools."""
     return _NO_TOOLS.search(str(error)) is not None
 
 
 def context_of(error: ModelAPIError) -> int | None:
-    """The size of the context, where the server tells it."""
+    """Return the size of the context, if the server tells it."""
     size = error.body.get("n_ctx") if isinstance(error.body, dict) else None
     return size if isinstance(size, int) else None
 
@@ -247,7 +247,7 @@ def _codes_of(error: ModelAPIError) -> list[str]:
 
 
 def _all_error_words(body: object) -> str:
-    """All texts under names for messages, in a body of any shape."""
+    """Return all texts under names for messages, in a body of any shape."""
     return (
         body
         if isinstance(body, str)
@@ -256,7 +256,6 @@ def _all_error_words(body: object) -> str:
 
 
 def _values_named(body: Any, names: tuple[str, ...], depth: int = 4) -> list[Any]:
-    """The texts and numbers that have one of these names, at any depth."""
     if depth == 0:
         return []
     if isinstance(body, list | tuple):

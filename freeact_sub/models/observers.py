@@ -1,10 +1,10 @@
 """Finds the observers of a model request by context: the bill that pays for it, and the watcher of its progress.
 
-A request is made deep below the agent that it is made for, and one model object serves all agents of a tree. It may be made
-more than once, be refused, or wait for its turn and never be sent. Only where it is sent is that known. So the agent's
-`Bill` is found by context, and each attempt is noted on it from the moment it is sent: of a request that is cut off after
-that, no response says what it cost. The watcher of its progress (seconds waited, pieces received) is found likewise: `watch`
-holds for all that is awaited inside it, and for no other agent.
+A request is made deep below its agent, and one model object serves all agents of a tree. A request may be made more than
+once, be refused, or wait for its turn and never be sent; only its sender knows. So the agent's `Bill` is found by context,
+and each attempt is noted on it from the moment it is sent: no response tells the cost of a request that is cut off after
+that. The watcher of its progress (seconds waited, pieces received) is found likewise: `watch` holds for all that is awaited
+inside it, and for no other agent.
 """
 
 import time
@@ -32,7 +32,7 @@ class Attempt:
     messages: list[ModelMessage]
     parameters: ModelRequestParameters
     stream: StreamedResponse | None = None
-    """None: the response has not begun, or is not streamed."""
+    """The streamed response. None: it has not begun, or is not streamed."""
     response: ModelResponse | None = None
     """The whole response. None: it has not arrived."""
 
@@ -58,7 +58,7 @@ class Attempt:
 
 @dataclass(kw_only=True)
 class Bill:
-    """Books the cut-off requests of one agent. The agent makes one request at a time."""
+    """Bill of one agent for its cut-off requests. The agent makes one request at a time."""
 
     book: Callable[[Attempt], None]
     """Called with an attempt that was cut off."""
@@ -68,7 +68,7 @@ class Bill:
     """The latest attempt. None: it was refused, or is booked."""
 
     def sent(self, attempt: Attempt) -> None:
-        """Notes a new attempt; books the one before, unless that one was answered with `suspended` and continues here."""
+        """Note a new attempt; book the one before, unless it was answered with `suspended` and continues here."""
         earlier, self.attempt = self.attempt, None
         if earlier is not None and (earlier.response is None or earlier.response.state != "suspended"):
             self.book(earlier)
@@ -76,12 +76,12 @@ class Bill:
         self.attempt = attempt
 
     def failed(self, error: BaseException) -> None:
-        """Forgets the latest attempt if the provider does not bill it."""
+        """Forget the latest attempt if the provider does not bill it."""
         if self.attempt is not None and not self.attempt.is_billed(error):
             self.attempt = None
 
     def close(self) -> None:
-        """Books the latest attempt if no response was counted for it."""
+        """Book the latest attempt if no response was counted for it."""
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.book(attempt)
@@ -92,7 +92,7 @@ _bill: ContextVar[Bill | None] = ContextVar("freeact_sub_bill", default=None)
 
 @contextmanager
 def charge_to(bill: Bill) -> Iterator[None]:
-    """Notes the requests made inside on this bill."""
+    """Note the requests made inside on this bill."""
     token = _bill.set(bill)
     try:
         yield
@@ -110,13 +110,13 @@ class RequestState:
     """The state of one request."""
 
     seconds: float
-    """Since the request was made."""
+    """Seconds since the request was made."""
     first_event_seconds: float | None = None
-    """From the request to the first piece of the answer. None: the model is still silent."""
+    """Seconds from the request to the first piece of the answer. None: the model is still silent."""
     pieces: int = 0
     """Pieces of the answer so far. Local servers send one for each token."""
     attempt: int = 1
-    """2: the connection broke, and the request was made again."""
+    """The number of the attempt; 2 after a broken connection."""
     paused_seconds: float | None = None
     """Seconds until the request is repeated. None: no pause."""
     paused_because: str = ""
@@ -124,7 +124,7 @@ class RequestState:
 
     @property
     def pieces_per_second(self) -> float | None:
-        """None: fewer than two pieces have arrived."""
+        """Pieces in a second. None: fewer than two have arrived."""
         if self.first_event_seconds is None or self.pieces < 2 or self.seconds <= self.first_event_seconds:
             return None
         return (self.pieces - 1) / (self.seconds - self.first_event_seconds)
@@ -137,7 +137,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("freeact_sub_model_progress", 
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
-    """Calls the watcher when the state of a request made inside changes, with each piece; outer watchers are called first.
+    """Call the watcher when the state of a request made inside changes, with each piece; outer watchers are called first.
 
     A watcher must be quick and must not raise.
     """
@@ -156,7 +156,7 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 class Meter:
-    """Measures one request."""
+    """Meter of one request."""
 
     def __init__(self, model_name: str) -> None:
         self.model_name = model_name
@@ -170,20 +170,20 @@ class Meter:
         self._report()
 
     def piece(self) -> None:
-        """Counts a piece of the answer."""
+        """Count a piece of the answer."""
         self._pieces += 1
         if self._first is None:
             self._first = time.monotonic() - self._began
         self._report()
 
     def again(self) -> None:
-        """Starts a new attempt."""
+        """Start a new attempt."""
         self._attempt += 1
         self._first, self._pieces = None, 0
         self._report()
 
     def paused(self, seconds: float | None, because: str = "") -> None:
-        """Notes how long the request waits until it is made again. None: the wait is over."""
+        """Note how long the request waits until it is made again. None: the wait is over."""
         if seconds is not None or self._paused is not None:
             self._paused, self._because = seconds, because
             self._report()
@@ -195,7 +195,7 @@ class Meter:
 
     @property
     def state(self) -> RequestState:
-        """As it was when it last changed."""
+        """The state at the last change."""
         return RequestState(
             seconds=self._changed - self._began,
             first_event_seconds=self._first,
@@ -218,19 +218,19 @@ def bills_cache_writes(model: Model, settings: Mapping[str, Any]) -> bool:
 
 
 def models_in(model: Model) -> tuple[Model, ...]:
-    """The model itself without wrappers, or its fallback chain in order."""
+    """Return the model itself without wrappers, or its fallback chain in order."""
     if isinstance(model, FallbackModel):
         return tuple(inner for one in model.models for inner in models_in(one))
     return models_in(model.wrapped) if isinstance(model, WrapperModel) else (model,)
 
 
 def addresses(model: Model) -> list[str]:
-    """Where requests go: the name and the server of the model, and of its fallbacks."""
+    """Return where requests go: the name and the server of the model, and of its fallbacks."""
     return [_address_of(each) for each in models_in(model)]
 
 
 def _address_of(model: Model) -> str:
-    """The name and the server of one model, without a password."""
+    """Return the name and the server of one model, without a password."""
     try:
         parts = urlsplit(str(model.base_url or ""))
     except ValueError:

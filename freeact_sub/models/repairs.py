@@ -1,16 +1,16 @@
-"""What odd servers need: a list of small repairs, each with a name, off unless a server needs it.
+"""Repairs for odd servers: a list of small ones, each with a name, off unless a server needs it.
 
-Of one event, before the provider's client reads it (`wire`), each protocol has a list: `CHAT`, `MESSAGES`, `RESPONSES`. A
-repair says `when` it is needed; an event that needs none passes as it came.
+For one event, before the provider's client reads it (`wire`), each protocol has a list: `CHAT`, `MESSAGES`, `RESPONSES`. A
+repair tells `when` it is needed; an event that needs none passes as it came.
 
-Of the whole reply, in the events that pydantic-ai makes of it, for every provider: `OddReply`, from the first event on that
+For the whole reply, in the events that pydantic-ai makes of it, for every provider: `OddReply`, from the first event on that
 needs one (`is_well_formed`). Most replies need none.
 
 - Some servers send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and
   another id, or with a name after whole arguments.
 - Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id; some
   send a call that has come in pieces once more as a whole, with its id.
-- Some give two calls one id, which their results could not be told apart by.
+- Some give two calls one id, by which their results could not be told apart.
 - Some cut a character in two halves, each in a piece of its own, or send one half only, which UTF-8 cannot hold.
 
 `TaggedThoughts` takes the thoughts out of texts that a model began with `<think>`, however the stream is cut. pydantic-ai
@@ -53,9 +53,9 @@ class Repair(NamedTuple):
     """A repair of one event of a server."""
 
     name: str
-    """Names what such a server sends."""
+    """A name for the odd thing that such a server sends."""
     when: Callable[[Event, Event], bool]
-    """Whether it is needed, by the event and the object that carries its content (`carried`)."""
+    """Tells whether the repair is needed, by the event and the object that carries its content (`carried`)."""
     make: "Callable[[Event, ServedEvents], Event | None]"
     """Returns the event as it was meant. None: it carries nothing."""
 
@@ -77,7 +77,6 @@ def choice_of(event: Event) -> Event:
 
 
 def _delta_of(event: Event) -> Event:
-    """Return the piece of content in a chunk."""
     delta = choice_of(event).get("delta")
     return delta if isinstance(delta, dict) else {}
 
@@ -110,7 +109,7 @@ def _with_texts(event: Event, _: "ServedEvents") -> Event:
 
 
 _MOST: Final = 2**53
-"""Larger numbers, infinity and what is no number count nothing."""
+"""Largest number that counts; larger ones, infinity and NaN count nothing."""
 
 
 def _numbers(counts: Any) -> Event | None:
@@ -174,7 +173,7 @@ _OF_MESSAGES: Final = {
     "message_stop": None,
     "error": None,
 }
-"""The events of the Messages protocol, with the object that each carries."""
+"""Events of the Messages protocol, with the object that each carries."""
 _PIECES: Final = {
     "text_delta": "text",
     "thinking_delta": "thinking",
@@ -183,13 +182,13 @@ _PIECES: Final = {
     "citations_delta": "citation",
     "compaction_delta": "type",  # its content may be left out
 }
-"""The pieces of content in the Messages protocol, with the field that each carries."""
+"""Pieces of content in the Messages protocol, with the field that each carries."""
 _BLOCKS: Final[dict[str, Event]] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
 }
-"""The fields of a block of content that servers leave out."""
+"""Fields of a block of content that servers leave out."""
 
 
 def _is_new_in_messages(event: Event, carried: Event) -> bool:
@@ -234,7 +233,7 @@ def _as_error(event: Event) -> Event:
 
 
 LAST: Final = ("response.completed", "response.failed", "response.incomplete")
-"""The events that a stream of Responses ends with."""
+"""Events that end a stream of Responses."""
 _PLACE: Final = {"output_index": 0, "content_index": 0, "item_id": "item"}
 
 
@@ -278,7 +277,7 @@ RESPONSES: Final = (
 
 
 def carried(event: Event) -> Event:
-    """Return the object in an event that carries its content: of a chunk its delta, of Messages the one for its type."""
+    """Return the object in an event that carries its content: a chunk's delta, for Messages the one of its type."""
     if "choices" in event:
         return _delta_of(event)
     inner = event.get(_OF_MESSAGES.get(str(event.get("type"))) or "")
@@ -286,23 +285,20 @@ def carried(event: Event) -> Event:
 
 
 GENERATED: Final = "pyd_ai_"
-"""How an id begins that pydantic-ai gives a call because the server has sent none."""
+"""Prefix of the ids that pydantic-ai gives to calls without one."""
 
 _HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _FIRST_HALVES: Final = ("\ud800", "\udbff")
 Tags: TypeAlias = Sequence[tuple[str, str]]
-"""The pairs of tags that a model may write."""
+"""Pairs of tags that a model may write."""
 _Kind: TypeAlias = Literal["thought", "text"]
 
 
 @dataclass(kw_only=True)
 class _Call:
-    """A call as far as it has come."""
-
     name: str
     call_id: str
     pieces: list[Any]
-    """Of its arguments, texts or objects."""
 
     @classmethod
     def begun(cls, part: ToolCallPart) -> Self:
@@ -324,18 +320,18 @@ class PartsInOrder:
         self._following = 0
         """Index of the next new part."""
         self._newest: dict[int, int] = {}
-        """The index that a part of the stream is passed on with; of calls that were joined, that of the newest."""
+        """The index of each outgoing part, by the stream's index; for joined calls, the newest one's."""
         self._calls: dict[int, _Call] = {}
-        """By the index that they are passed on with."""
+        """The calls by their outgoing index."""
         self._ids: dict[int, str] = {}
         """The newest id of each part of the stream. pydantic-ai gives it to the pieces that have none."""
         self._halves: dict[int, str] = {}
         """The first half of a character at the end of the pieces of a part, whose second half may follow."""
         self._thoughts: set[int] = set()
-        """The indexes of parts that are thoughts."""
+        """Indexes of parts that are thoughts."""
 
     def passed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """Return the event as it is passed on."""
+        """Return the event to pass on."""
         match event:
             case PartStartEvent(index=source, part=part):
                 index = self._newest[source] if source in self._newest else self._begun(source)
@@ -360,7 +356,7 @@ class PartsInOrder:
         return event
 
     def rest(self) -> Iterator[ModelResponseStreamEvent]:
-        """Return what is left when the stream has ended: halves whose other half never came."""
+        """Yield the rest when the stream has ended: halves whose other half never came."""
         for index, half in self._halves.items():
             text = whole_text(half)
             delta: ToolCallPartDelta | ThinkingPartDelta | TextPartDelta = TextPartDelta(text)
@@ -426,7 +422,7 @@ class PartsInOrder:
 
 
 def _read(args: str | dict[str, Any] | None) -> Any:
-    """Return the arguments of a call. None: they are no JSON."""
+    """Return the arguments of a call, if they are JSON."""
     if not isinstance(args, str):
         return args
     try:
@@ -436,7 +432,7 @@ def _read(args: str | dict[str, Any] | None) -> Any:
 
 
 def in_order(response: ModelResponse) -> ModelResponse:
-    """Return an answer that was not streamed, with the same mended."""
+    """Return an answer that was not streamed, with the same repairs."""
     reply = OddReply((PartStartEvent(index=n, part=part) for n, part in enumerate(response.parts)), (), drops_blanks=False)
     reply.rest()
     return reply.whole(response)
@@ -447,20 +443,20 @@ class _Text:
     """One text as far as it has come."""
 
     part: TextPart
-    """As it began."""
+    """The part as it began."""
     tags: Tags
     drops_blanks: bool
-    """Blanks before the first word are dropped."""
+    """Whether blanks before the first word are dropped."""
     has_thoughts: bool = False
     closing: str = ""
     """The tag that ends the present thought. Empty: there is none."""
     in_words: bool = False
-    """The first word has come, so that all that follows is text."""
+    """Whether the first word has come, so that all that follows is text."""
     held: str = ""
-    """What may be the beginning of a tag, or blanks before one."""
+    """Text that may be the beginning of a tag, or blanks before one."""
 
     def add(self, new: str) -> Iterator[tuple[_Kind, str]]:
-        """Add new text; return what is certain now."""
+        """Add new text; yield what is certain now."""
         self.held += new
         while self.held and not self.in_words:
             if self.closing:
@@ -487,7 +483,7 @@ class _Text:
         yield from self.rest() if self.in_words else ()
 
     def rest(self) -> Iterator[tuple[_Kind, str]]:
-        """Return what was held back, where nothing follows."""
+        """Yield the held text, where nothing follows."""
         new, self.held = self.held, ""
         yield from self._told("thought" if self.closing else "text", new)
 
@@ -504,12 +500,12 @@ class TaggedThoughts:
         self._tags = tags
         self._drops_blanks = drops_blanks
         self._texts: dict[int, _Text] = {}
-        """By their index in the stream."""
+        """The texts by their index in the stream."""
         self._places: dict[tuple[int, _Kind | None], int] = {}
-        """The index with which a part is passed on, by its index in the stream. A kind of None: it is no text."""
+        """The outgoing index of a part, by its index in the stream and its kind. Kind None: it is no text."""
 
     def passed(self, event: ModelResponseStreamEvent) -> Iterator[ModelResponseStreamEvent]:
-        """Return the events that this one becomes."""
+        """Yield the events to pass on for this one."""
         match event:
             case PartStartEvent(index=source, part=part):
                 yield from self.rest(but=source)
@@ -530,7 +526,7 @@ class TaggedThoughts:
                 yield event
 
     def rest(self, but: int | None = None) -> Iterator[ModelResponseStreamEvent]:
-        """Return what was held back of all texts but one, which another part follows."""
+        """Yield the held text of all texts but one, which another part follows."""
         for source, text in self._texts.items():
             if source != but and text.held:
                 yield from self._events(source, text.rest())
@@ -559,7 +555,7 @@ def _beginning_at_end(text: str, tag: str) -> int:
 
 
 class OddReply:
-    """The repairs of one reply. Made when a piece needs one, with the events before it, which needed none."""
+    """Repairs of one reply. Made when a piece needs one, with the events before it, which needed none."""
 
     def __init__(self, before: Iterable[ModelResponseStreamEvent], tags: Tags, *, drops_blanks: bool) -> None:
         """Args: tags: of the model's thoughts. drops_blanks: blanks before the first word of a text are dropped."""
@@ -568,16 +564,16 @@ class OddReply:
         self._record = CompletedStreamedResponse(
             ModelResponse(parts=[]), model_request_parameters=ModelRequestParameters(), replay_events=[]
         )
-        """Has the parts that the passed events make."""
+        """Record of the parts that the passed events make."""
         for event in before:
             self.passed(event)
 
     def passed(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
-        """Return the events that this one becomes."""
+        """Return the events to pass on for this one."""
         return [keep(self._record, self._parts.passed(part)) for part in self._thoughts.passed(event)]
 
     def rest(self) -> list[ModelResponseStreamEvent]:
-        """Return what is left when the stream has ended."""
+        """Return the rest when the stream has ended."""
         rest = [keep(self._record, self._parts.passed(part)) for part in self._thoughts.rest()]
         return rest + [keep(self._record, event) for event in self._parts.rest()]
 

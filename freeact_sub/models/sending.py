@@ -1,22 +1,21 @@
-"""When a request is sent, and sent again: places, pauses, patience, silence.
+"""Times at which a request is sent, and sent again: places, pauses, patience, silence.
 
 - `Traffic` bounds the requests in flight of one root, its children and their asks, and pauses them for busy providers.
-- The conversation does not fit into the model's context: that is a `ContextOverflowError`, whichever words the server has
-  (`failures`), and whether it says so at once or in its stream. Who makes the request may shorten the conversation
-  (`features/compaction.py`).
+- A conversation that does not fit into the model's context is a `ContextOverflowError`, in any server's words (`failures`),
+  at once or in its stream. The maker of the request may shorten the conversation (`features/compaction.py`).
 
 A provider that is asked too often refuses everybody, so one refusal pauses all requests to that provider and address, as
 long as `Retry-After` says, else longer each time. A request that waits holds no place. Each is made again until its own
 patience (`rate_limit_seconds`) has run out; one for which another model can stand in has none.
 
 The retries of the providers' clients are turned off (`max_retries`), because each client knows of its own requests alone.
-So what they would repeat besides is repeated here: replies that break off, 408, 409 and 5xx, for `FAILING_SECONDS`, longer
-each time, and that pauses nobody else. Where nobody answers at all, or another model can stand in: `RETRIES` times.
+So their other retries are made here: replies that break off, 408, 409 and 5xx, for `FAILING_SECONDS`, longer each time, and
+without a pause for others. Where nobody answers at all, or another model can stand in: `RETRIES` times.
 
-Who waits is told each second for how long (`Meter`), and a person may have it over (`Traffic.try_now`). A pause that nobody
-waits for any more, because the one who did was cancelled, is over too: the next prompt finds out by itself. A slow first
-token is a matter of `first_event_timeout_seconds`, from when the request is sent on. Each time a request is sent is noted on
-the bill of the agent that pays for it (`observers`).
+A waiting caller hears each second for how long (`Meter`), and a person may end the wait (`Traffic.try_now`). A pause also
+ends when its last waiter is cancelled: the next prompt finds out by itself. A slow first token is a matter of
+`first_event_timeout_seconds`, from when the request is sent on. Each sending of a request is noted on the bill of the agent
+that pays for it (`observers`).
 
 The clock is the event loop's.
 
@@ -48,27 +47,27 @@ from freeact_sub.text import error_words
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""If the provider does not say how long."""
+"""Longest pause if the provider does not name one."""
 SPREAD_SECONDS: Final = 1.0
-"""Requests that have paused begin again within this time, and not all at once."""
+"""Seconds over which requests begin again after a pause, so that not all begin at once."""
 RETRIES: Final = 2
 """Repetitions of a request after a transient failure, at least."""
 RETRY_SECONDS: Final = 0.5
 LONGEST_RETRY_SECONDS: Final = 20.0
 FAILING_SECONDS: Final = 90.0
-"""How long a request is made again after transient failures."""
+"""Seconds for which a request is made again after transient failures."""
 TELL_SECONDS: Final = 1.0
 BUSY: Final = "the provider is busy"
 CACHE_WAIT_SECONDS: Final = 30.0
-"""The longest wait for another agent's first answer."""
+"""Longest wait for another agent's first answer."""
 CACHE_KEPT_SECONDS: Final = 240.0
-"""How long an entry is taken to be in the cache; providers keep it for 5 minutes."""
+"""Assumed life of an entry in the cache; providers keep it for 5 minutes."""
 
 _Event = TypeVar("_Event")
 
 
 def sent_settings(settings: ModelSettings | None, model: Model) -> ModelSettings | None:
-    """The settings without retries of the client, as requests are repeated here, and with the cache for prompts.
+    """Return the settings without retries of the client, as requests are repeated here, and with the cache for prompts.
 
     Each turn repeats the whole conversation. Anthropic and Bedrock read it from a cache only if the request asks for that;
     pydantic-ai does so by the setting `cache`.
@@ -82,7 +81,7 @@ def sent_settings(settings: ModelSettings | None, model: Model) -> ModelSettings
 
 
 class Silence:
-    """Limits the silence of one request. Made when the request is sent."""
+    """Limits of the silence of one request. Made when the request is sent."""
 
     def __init__(self, model_name: str, *, first_event_seconds: float | None, stall_seconds: float) -> None:
         """Args: first_event_seconds: until the first piece must have come; None: any time."""
@@ -93,14 +92,13 @@ class Silence:
         self._since: float | None = None
         """The time at which the wait for the next piece began. None: no wait."""
         self._task: asyncio.Task[Any] | None = None
-        """It waits."""
         self._cancelled_before = 0
-        """By others, when the task began to wait."""
+        """Cancels by others, when the task began to wait."""
         self._is_stalled = False
 
     @contextmanager
     def before_answer(self) -> Iterator[None]:
-        """Limits the awaited call to the time left for the first piece.
+        """Limit the awaited call to the time left for the first piece.
 
         Raises:
             ModelRequestTimeout: The time is up.
@@ -111,7 +109,7 @@ class Silence:
             raise ModelRequestTimeout(self._model_name, self._first_event_seconds, setting="first_event_timeout")
 
     async def watched(self, events: AsyncIterable[_Event]) -> AsyncGenerator[_Event, None]:
-        """Passes on the pieces of an answer.
+        """Pass on the pieces of an answer.
 
         One timer watches all pieces but the first: a scope for each would take as long as the piece.
 
@@ -170,7 +168,7 @@ class Traffic:
         self._lanes: dict[tuple[str | None, ...], Lane] = {}
 
     def lane(self, model: Model, *, stands_in: bool = False) -> "Lane":
-        """The lane of a model's provider and address.
+        """Return the lane of a model's provider and address.
 
         A fallback model has a lane of its own: it is used because the other lane is refused.
         """
@@ -178,7 +176,7 @@ class Traffic:
         return self._lanes.setdefault(key, Lane(self.limiter, self._patience))
 
     def try_now(self) -> bool:
-        """Ends all pauses: the requests that wait are made now. Returns whether there were any."""
+        """End all pauses, so that waiting requests are made now. Return whether there were any."""
         waited = [lane.waiting > 0 for lane in self._lanes.values()]
         for lane in self._lanes.values():
             lane.open()
@@ -192,22 +190,22 @@ class Lane:
         self.limiter = limiter
         self._longest_pause = longest_pause
         self.open_at = 0.0
-        """When the pause ends, on the clock of the event loop."""
+        """The end of the pause, on the clock of the event loop."""
         self.refusal: ModelAPIError | None = None
-        """Why there is a pause."""
+        """The reason of the pause."""
         self.waiting = 0
-        """The number of requests that wait for the end of a pause."""
+        """Requests that wait for the end of a pause."""
         self.opened = asyncio.Event()
-        """Set when a person ends the pauses that there are."""
+        """Set when a person ends the present pauses."""
         self._paused_at = -math.inf
         self.refusals = 0
-        """One after the other, of requests that were sent after the last pause."""
+        """Refusals in a row, of requests that were sent after the last pause."""
 
     def refused(self, error: ModelAPIError, *, sent_at: float, patience: float) -> None:
-        """Pauses the lane after a refusal. Args: patience: seconds that the refused request can still wait.
+        """Pause the lane after a refusal. Args: patience: seconds that the refused request can still wait.
 
         Raises:
-            ModelAPIError: The error itself, if that is too long.
+            ModelAPIError: The error itself, if the pause is too long.
         """
         now = anyio.current_time()
         if error.retry_after is not None:
@@ -226,14 +224,14 @@ class Lane:
             raise error
 
     def open(self) -> None:
-        """Ends the pause."""
+        """End the pause."""
         self.open_at, self.refusals = 0.0, 0
         opened, self.opened = self.opened, asyncio.Event()
         opened.set()
 
     @asynccontextmanager
     async def awaited(self) -> AsyncIterator[None]:
-        """A request waits inside. If it is cancelled and was the last, there is no pause any more."""
+        """Count a waiting request inside. If it is cancelled and was the last, the pause ends."""
         self.waiting += 1
         try:
             yield
@@ -245,13 +243,13 @@ class Lane:
             self.waiting -= 1
 
     def answered(self, *, sent_at: float) -> None:
-        """Resets the growing pause."""
+        """Reset the growing pause."""
         if sent_at > self._paused_at:
             self.refusals = 0
 
 
 class Admission:
-    """Admits one request to its lane, each time it is made."""
+    """Admission of one request to its lane, each time it is made."""
 
     def __init__(self, lane: Lane, meter: Meter, patience_seconds: float) -> None:
         self._lane = lane
@@ -260,18 +258,18 @@ class Admission:
         """The remaining seconds."""
         self._failures = 0
         self._failing_since: float | None = None
-        """When the first request was sent that failed, while the server was not busy."""
+        """The time of the first request that failed while the server was not busy."""
         self._open_at = 0.0
-        """When this request's own pause ends."""
+        """The end of this request's own pause."""
         self._why = ""
-        """The reason of that pause, for people."""
+        """The reason of the request's own pause, for people."""
         self._sent_at = 0.0
         self._waiting_since: float | None = None
-        """The patience is used up by all time from a refusal on, slept or not: else on a slow machine it would never end."""
+        """The time up to which the patience is used. All time from a refusal on counts, slept or not, or it never ends."""
 
     @asynccontextmanager
     async def granted(self) -> AsyncIterator[None]:
-        """Waits until the request may be sent; the request counts as in flight inside.
+        """Wait until the request may be sent; the request counts as in flight inside.
 
         Raises:
             ModelAPIError: The provider pauses for longer than this request can wait.
@@ -290,12 +288,12 @@ class Admission:
             limiter.release()
 
     def answered(self) -> None:
-        """The provider has started to answer."""
+        """Note that the provider has started to answer."""
         if self._lane.refusals:
             self._lane.answered(sent_at=self._sent_at)
 
     def failed(self, error: Exception) -> None:
-        """Returns if the failed request should be repeated; `granted` then waits as long as needed.
+        """Return if the failed request should be repeated; `granted` then waits as long as needed.
 
         Raises:
             Exception: The error itself; the request is not to be made again.
@@ -343,7 +341,7 @@ class Admission:
             self._use_up_patience()
 
     def _use_up_patience(self) -> None:
-        """Of the time since the refusal, or since this was last called."""
+        """Count the time since the refusal, or since the last call."""
         now = anyio.current_time()
         if self._waiting_since is not None:
             self._patience = max(0.0, self._patience - (now - self._waiting_since))
@@ -355,23 +353,23 @@ class _Prefix:
     """A prefix in a provider's cache, or on its way there."""
 
     known: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the provider has begun to answer a request with it, or that request has failed."""
+    """Set once the provider has begun to answer a request with the prefix, or that request has failed."""
     since: float = field(default_factory=time.monotonic)
 
     @property
     def is_old(self) -> bool:
-        """Whether the provider may have dropped it."""
+        """Whether the provider may have dropped the prefix."""
         return self.known.is_set() and time.monotonic() - self.since > CACHE_KEPT_SECONDS
 
 
 @dataclass(kw_only=True)
 class FirstRequest:
-    """The first request of one agent. What comes after it waits for nobody."""
+    """The first request of one agent. Later ones wait for nobody."""
 
     entry: _Prefix | None
-    """None: there is nothing left to wait for."""
+    """The prefix to wait for, if there is one."""
     leads: bool = False
-    """The request of this agent is the one that is sent first."""
+    """Whether the request of this agent is sent first."""
 
     async def wait(self) -> None:
         """Wait until the prefix is in the cache, for a bounded time."""
@@ -383,7 +381,7 @@ class FirstRequest:
                 await entry.known.wait()
 
     def is_known(self) -> None:
-        """The provider has begun to answer, or the request has failed: the others go on."""
+        """Let the others go on: the provider has begun to answer, or the request has failed."""
         if self.entry is not None and self.leads:
             self.entry.since = time.monotonic()
             self.entry.known.set()
@@ -406,6 +404,6 @@ class Prefixes:
 
 
 def raise_overflow(error: Exception) -> None:
-    """Raises: ContextOverflowError: The server refuses the request because it is too long."""
+    """Raise `ContextOverflowError` if the server refuses the request because it is too long."""
     if isinstance(error, ModelAPIError) and is_overflow(error):
         raise ContextOverflowError(context_tokens=context_of(error), said=error_words(error.body)) from error

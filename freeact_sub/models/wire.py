@@ -1,10 +1,10 @@
 """Reads streamed responses before the providers' own clients do, in each protocol that sends server-sent events.
 
 Two rules hold in all of them. A reply counts when its protocol's end was seen: a body that ends before that becomes an
-error, for which the request is made again. And what a reply says does not depend on the pieces in which it comes: events are
-read as their standard has them, and each is passed on in one piece. An event without data is no event, a byte order mark is
-dropped, bytes that are no UTF-8 are read as question marks, an event of one line of JSON needs no blank line behind it, and
-`[DONE]` may have blanks around it. A body that is no stream becomes an error that names the address and quotes it.
+error, for which the request is made again. And a reply does not depend on the pieces in which it comes: events are read as
+their standard has them, and each is passed on in one piece. An event without data is no event, a byte order mark is dropped,
+bytes that are no UTF-8 are read as question marks, an event of one line of JSON needs no blank line behind it, and `[DONE]`
+may have blanks around it. A body that is no stream becomes an error that names the address and quotes it.
 
 A subclass of `ServedEvents` knows one protocol: where a reply begins, how it ends, and how an error is written. An event
 passes as it came, unless one of the `repairs` of its protocol is needed.
@@ -29,26 +29,25 @@ from freeact_sub.text import one_line
 logger = logging.getLogger(__name__)
 
 QUOTED_CHARS: Final = 150
-"""The characters of an invalid body that an error quotes."""
+"""Characters of an invalid body that an error quotes."""
 NO_END: Final = "the server broke off its answer: it has no end"
 BASE_URL: Final = "(check `base_url`)"
 _FIELD: Final = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])((?:data|event|id|retry)?:)")
-"""A line of a stream of events."""
 _BROKEN: Final = ("error", "abort")
 """Finish reasons of servers whose answer broke off."""
 
 
 class ServedEvents(ABC):
-    """Reads the events of one response."""
+    """Reader of the events of one response."""
 
     path: ClassVar[str]
-    """How the path of its requests ends."""
+    """The end of the path of the protocol's requests."""
     repairs: ClassVar[tuple[Repair, ...]]
     in_one_body: ClassVar[str] = "error"
     """The key of a body that is no stream and still is an answer."""
 
     def __init__(self, address: str, kind: str, model: str) -> None:
-        """Args: address: of the server. kind: the content type of the response. model: the name that was asked for."""
+        """Args: address: the server's. kind: the content type of the response. model: the requested name."""
         self._address, self._kind = address, kind
         self.model: str = model
         self.has_begun = False
@@ -56,14 +55,13 @@ class ServedEvents(ABC):
         self.has_ended = False
         """Whether the end of the protocol has arrived, or an error."""
         self.count: int = 0
-        """The number of events so far."""
         self._held = b""
         """The unread bytes: an unfinished line, or a body that is not a stream of events."""
         self._is_stream = False
         self._name = ""
         """The name of the event that is being read."""
         self._data: list[bytes] = []
-        """Its lines of data, none of which is JSON by itself."""
+        """Lines of the event's data, none of which is JSON by itself."""
 
     def read(self, piece: bytes) -> bytes:
         """Return the events that this piece completes."""
@@ -162,7 +160,7 @@ class ServedEvents(ABC):
 
     @abstractmethod
     def _noted(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Note whether a reply begins or ends with an event, and return it as it is passed on."""
+        """Note whether a reply begins or ends with an event, and return the event to pass on."""
 
     @abstractmethod
     def _error(self, message: str, code: int | None) -> dict[str, Any]:
@@ -170,7 +168,7 @@ class ServedEvents(ABC):
 
 
 def _json(text: str) -> Any:
-    """Return the value of a text. This function itself: it is no JSON."""
+    """Return the value of a text; this function itself where the text is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -234,7 +232,7 @@ PROTOCOLS: Final[tuple[type[ServedEvents], ...]] = (Chunks, MessageEvents, Respo
 
 
 def read_streams(model: Model) -> None:
-    """Has the HTTP client of a model read streamed responses so, if openai's or anthropic's client uses it."""
+    """Let the HTTP client of a model read streamed responses here, if openai's or anthropic's client uses it."""
     for inner in models_in(model):
         client = http_client_of(inner)
         if client is not None and _read not in client.event_hooks["response"]:
@@ -242,7 +240,7 @@ def read_streams(model: Model) -> None:
 
 
 async def _read(response: httpx2.Response) -> None:
-    """A hook for responses of an HTTP client."""
+    """Read a response of an HTTP client. Called by the client's hook."""
     request = response.request
     protocol = next((found for found in PROTOCOLS if request.url.path.endswith(found.path)), None)
     if protocol is None or not response.is_success or request.method != "POST":
