@@ -8,16 +8,16 @@ it. Hence the owner task: it enters, hands the client out, waits, and leaves. Re
 The protocol has two eras, and only in the older one, which begins with `initialize`, can a server send a request of its own
 in the middle of a call. So a server is met in the older one where it can ask there, and in the newer one (`server/discover`)
 where it speaks no other, or has no session or no streams over which it could ask. The SDK would always take the newer one.
-A call of a tool is never made twice by us: what fails may have acted.
+We never repeat a call of a tool: a failed one may have acted.
 
 `transports.py` reaches the server, and imports the SDK. A connection is used once: when it fails or is lost, the next use
 makes another.
 
-`Pulse` is what a server tells of how far a request is. One that tells is not silent: its time begins anew.
+`Pulse` is a server's word on the progress of a request. Each word of progress renews the request's time.
 
-`Elicitations` are what a server asks a person in the middle of a call: by a form, or by a page to be opened. The protocol
-does not always say which call a server asks for. The newer one does, by the task that makes the call; else the newest open
-call counts. A question ends with its call, and no call's time runs while one is open.
+`Elicitations` are questions of a server to a person in the middle of a call: by a form, or by a page to be opened. The
+protocol does not always tell the call that a server asks for. The newer one does, by the task that makes the call; else the
+newest open call counts. A question ends with its call, and no call's time runs while one is open.
 """
 
 import asyncio
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, ErrorData
 
 Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[Answer]]
-"""Asks a person on behalf of whoever makes a call; an answer without a text is none."""
+"""Asks a person on behalf of a call's maker; an answer without a text is none."""
 
 INVALID_PARAMS: Final = -32602
 MESSAGE_CHARS: Final = 10_000
-"""Of a server's message."""
+"""Most characters of a server's message."""
 MAX_URL_CHARS: Final = 8_000
 
 
@@ -66,7 +66,7 @@ class AskingCall:
 
     ask: Ask
     unanswered: list[str] = field(default_factory=list)
-    """For each question without an answer, why."""
+    """Reasons of the questions without an answer."""
     tasks: set[asyncio.Task[Answer]] = field(default_factory=set)
 
 
@@ -83,7 +83,7 @@ class Elicitations:
 
     @property
     def asked_seconds(self) -> float:
-        """For how many seconds a person was asked so far."""
+        """Seconds for which a person was asked so far."""
         return self._clock.paused_seconds
 
     @property
@@ -93,7 +93,7 @@ class Elicitations:
 
     @contextmanager
     def during(self, ask: Ask | None) -> Iterator[AskingCall]:
-        """The server may ask inside; at the end its open questions are withdrawn. Args: ask: None: nobody is asked."""
+        """Let the server ask inside; at the end its open questions are withdrawn. Args: ask: None: nobody is asked."""
         call = AskingCall(ask or _nobody)
         token = _CALL.set(call)
         self._calls.append(call)
@@ -108,7 +108,7 @@ class Elicitations:
     async def elicit(
         self, context: Any, params: "ElicitRequestFormParams | ElicitRequestURLParams"
     ) -> "ElicitResult | ErrorData":
-        """Asks what the server asks; the callback of the MCP SDK."""
+        """Ask the server's question. The MCP SDK calls this."""
         del context
         from mcp_types import ElicitResult, ErrorData  # noqa: PLC0415  # slow to import, see `transports.py`
 
@@ -130,7 +130,7 @@ class Elicitations:
         return ElicitResult(action="accept", content=values)
 
     async def ask(self, call: AskingCall, asked: PersonQuestion) -> Answer:
-        """Asks for a call; the question is withdrawn when the call ends."""
+        """Ask for a call; the question is withdrawn when the call ends."""
         task = asyncio.ensure_future(call.ask(asked))
         call.tasks.add(task)
         try:
@@ -145,9 +145,9 @@ class Elicitations:
         return answer
 
     async def opens_pages(self, data: Any) -> bool:
-        """Asks a person to open the pages without which a server refuses a call; returns whether all were.
+        """Ask a person to open the pages without which a server refuses a call; return whether all were.
 
-        Args: data: what the server's error carries.
+        Args: data: the data of the server's error.
         """
         from mcp_types import ElicitationRequiredErrorData, ElicitResult  # noqa: PLC0415  # as above
 
@@ -163,7 +163,7 @@ class Elicitations:
 
 
 def question_of(server: str, params: "ElicitRequestFormParams | ElicitRequestURLParams") -> PersonQuestion:
-    """The question of a server.
+    """Return the question of a server.
 
     Raises:
         ValueError: It cannot be asked; the message says why.
@@ -177,7 +177,7 @@ def question_of(server: str, params: "ElicitRequestFormParams | ElicitRequestURL
 
 
 def checked_url(url: str) -> str:
-    """The address of a page that a person may open.
+    """Return the address of a page that a person may open.
 
     Raises:
         ValueError: It is no web page, or it hides where it leads.
@@ -198,7 +198,7 @@ def checked_url(url: str) -> str:
 
 
 def unanswered_note(server: str, reasons: list[str]) -> str:
-    """For a model: why a server got no answer from a person."""
+    """Return a note for a model on why a server got no answer from a person."""
     return f"[the MCP server {server!r} asked the user, and got no answer: {one_line('; '.join(reasons), 300)}]"
 
 
@@ -211,29 +211,29 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 5.0
-"""The bound on closing a connection: the server is asked to end, then terminated, then killed."""
+"""Time limit for closing a connection: the server is asked to end, then terminated, then killed."""
 NEEDS_PAGES: Final = -32042
 """The error of a server that refuses a call until a person has opened pages."""
 LOOK_SECONDS: Final = 0.2
-"""Between two looks at how much time a call has left, while a person is asked."""
+"""Seconds between two looks at how much time a call has left, while a person is asked."""
 MAX_TRIES: Final = 3
-"""Of a call that is refused so."""
+"""Most attempts at a call that is refused so."""
 OLDER: Final = "legacy"
 NEWER_FIRST: Final = "auto"
-"""How `mcp.Client` begins: with `initialize`; with `server/discover`."""
+"""Modes of `mcp.Client` that begin with `initialize`, or with `server/discover`."""
 IN_NEWER: Final = (
     "[The tool may have acted, or not. If it has to ask the user something, it could not yet: another call of it, in the "
     "newer protocol, can.]"
 )
-"""For the model, after an error of a server of both eras: nobody else knows whether a second call does harm."""
+"""A note for the model, after an error of a server of both eras: nobody else knows whether a second call does harm."""
 PING_SECONDS: Final = 5.0
-"""For the question whether a server still knows our session."""
+"""Seconds for the question whether a server still knows our session."""
 TELL_SECONDS: Final = 0.2
-"""Between two reports of progress of a request that are passed on."""
+"""Seconds between two reports of a request's progress that are passed on."""
 MAX_TIMES: Final = 12
-"""How often its time limit a request may take that tells of its progress."""
+"""Multiple of its time limit that a request with reports of progress may take."""
 MAX_CHARS: Final = 1_000
-"""Of a message about progress."""
+"""Most characters of a message about progress."""
 
 OnProgress: TypeAlias = Callable[[CallProgress], None]
 
@@ -242,7 +242,7 @@ class Pulse:
     """The progress of one request."""
 
     def __init__(self, clock: Callable[[], float], seconds: float, on_progress: OnProgress | None = None) -> None:
-        """Makes it; its time begins with `begin`.
+        """Make it; its time begins with `begin`.
 
         Args:
             clock: The seconds that count.
@@ -256,11 +256,11 @@ class Pulse:
         self._told = -math.inf
 
     def begin(self) -> None:
-        """The request is on its way."""
+        """Start the time of the request."""
         self._began = self._last = self._clock()
 
     async def beat(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server tells; the callback of the MCP SDK."""
+        """Take a report of progress. The MCP SDK calls this."""
         self._last = now = self._clock()
         is_last = total is not None and progress >= total
         if self._on_progress is None or not math.isfinite(progress) or (now - self._told < TELL_SECONDS and not is_last):
@@ -276,7 +276,7 @@ class Pulse:
 
     @property
     def lateness(self) -> str:
-        """How a request is late, in words that follow its name."""
+        """The delay of a request, in words that follow its name."""
         if self._last == self._began:
             return f"did not respond within {self._seconds:g} s"
         if self._clock() - self._last >= self._seconds:
@@ -285,7 +285,7 @@ class Pulse:
 
 
 class McpConnection:
-    """Connects in the background as soon as it is made; the first request waits for the connection."""
+    """A connection that begins in the background as soon as it is made; the first request waits for it."""
 
     def __init__(
         self,
@@ -303,10 +303,10 @@ class McpConnection:
         Args:
             server: The server's name.
             config: Its settings.
-            log_file: See `Transport`.
-            log_root: See `Transport`.
+            log_file: As in `Transport`.
+            log_root: As in `Transport`.
             on_change: Called with this connection when the server tells that its list of tools has changed.
-            auth: See `Transport`.
+            auth: As in `Transport`.
             of: The connection in the older era beside which this one, in the newer era, is used. None: it is used alone.
         """
         self._server = server
@@ -346,7 +346,7 @@ class McpConnection:
         return self._owner.done()
 
     async def list_tools(self) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
-        """Ask the server for its tools. Returns them, and notes on what of its list cannot be used. Raises: see `ask`."""
+        """Ask the server for its tools. Return them, and notes on unusable entries. Raises: as `ask`."""
         return await self.ask(list_tools, "its tools")
 
     async def ask(self, send: Callable[["mcp.Client"], Awaitable[T]], what: str, *, is_call: bool = False) -> T:
@@ -370,7 +370,7 @@ class McpConnection:
             raise McpError(f"{what} responded with an error: {said(error)}", server=self._server) from error
 
     def asking(self, ask: Ask | None) -> AbstractContextManager[AskingCall]:
-        """Inside, the server may ask a person. Args: ask: see `call`."""
+        """Let the server ask a person inside. Args: ask: as for `call`."""
         return self._elicitations.during(ask)
 
     async def call(
@@ -381,7 +381,7 @@ class McpConnection:
         Args:
             tool: Its name.
             args: Its arguments.
-            ask: Asks a person what the server asks during the call. None: nobody is asked.
+            ask: Asks a person the server's questions during the call. None: nobody is asked.
             on_progress: Called when the server tells how far the call is.
 
         Raises:
@@ -418,7 +418,7 @@ class McpConnection:
         return read_result(result)
 
     async def aclose(self) -> None:
-        """Closes the connection in any state, within `CLOSE_SECONDS`."""
+        """Close the connection in any state, within `CLOSE_SECONDS`."""
         self._closing = True
         self._stop.set()
         if not self._ready.done() and self._may_be_cancelled:
@@ -445,7 +445,7 @@ class McpConnection:
         Args:
             send: Makes it.
             what: Names it in a sentence.
-            setting: That of its time limit.
+            setting: The name of its time limit.
             pulse: Its time.
             may_act: It calls a tool. Then it is not repeated in the newer era, whoever wanted it may do so.
         """
@@ -520,7 +520,7 @@ class McpConnection:
     async def _is_forgotten(self, client: "mcp.Client") -> bool:
         """Whether a server that has refused a request no longer knows our session: only a new connection helps then.
 
-        Servers say it with any status, and some with none: whoever knows the session answers a ping.
+        Servers say it with any status, and some with none: a server that knows the session answers a ping.
         """
         if not self._transport.may_forget() or self._stop.is_set():
             return False
@@ -537,12 +537,11 @@ class McpConnection:
         return False
 
     def _pulse(self, setting: str, on_progress: OnProgress | None = None) -> Pulse:
-        """Of a request whose time limit is this setting; the time for which a person is asked does not count."""
+        """Return the pulse of a request with this setting as its time limit; time to ask a person does not count."""
         loop, asked = asyncio.get_running_loop(), self._elicitations
         return Pulse(lambda: loop.time() - asked.asked_seconds, getattr(self._config, setting), on_progress)
 
     async def _wait(self, request: asyncio.Future[Any], pulse: Pulse) -> None:
-        """Waits until a request ends, or is late."""
         pulse.begin()
         while not request.done() and (left := pulse.left) > 0:
             await asyncio.wait({request}, timeout=max(left, LOOK_SECONDS) if self._elicitations.is_asking else left)
@@ -564,7 +563,7 @@ class McpConnection:
                 self._ready.set_exception(self._start_error())
 
     async def _serve(self) -> None:
-        """Connects in the older era; in the newer one if the server refuses that, or beside one in the older."""
+        """Connect in the older era; in the newer one if the server refuses that, or beside one in the older."""
         if self._of is not None:
             async with self._transport.open(self._limit_start, self._stop.set) as streams:
                 return await self._use(streams, NEWER_FIRST)
@@ -596,7 +595,7 @@ class McpConnection:
             self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
 
     def _limit_start(self) -> None:
-        """Starts the clock of the start. Not while a process is made: a cancel then would lose its pipes in asyncio."""
+        """Start the clock of the start. Not while a process is made: a cancel then would lose its pipes in asyncio."""
         self._may_be_cancelled = True
         self._scope.deadline = anyio.current_time() + self._config.init_timeout_seconds
         if self._closing:
@@ -623,7 +622,7 @@ class McpConnection:
 
 
 async def _prefer_newer(client: "mcp.Client") -> None:
-    """Goes on in the newer era if the server speaks it."""
+    """Go on in the newer era if the server speaks it."""
     import mcp  # noqa: PLC0415  # see `transports.py`
 
     try:
@@ -633,7 +632,6 @@ async def _prefer_newer(client: "mcp.Client") -> None:
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """The first error inside the groups that task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

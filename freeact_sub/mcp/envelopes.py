@@ -23,9 +23,9 @@ ENVELOPE: Final = "freeact_sub/response"
 NAMES_IN_NOTE: Final = 10
 TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 MAX_SCHEMA_DEPTH: Final = 40
-"""Schemas inside each other; a deeper one allows anything."""
+"""Most schemas inside each other; a deeper one allows anything."""
 MAX_TEXT_CHARS: Final = 8_000
-"""Of one description: models read all of them with each request."""
+"""Most characters of a description: models read all of them with each request."""
 
 _SCHEMAS: Final = (
     *("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"),
@@ -36,11 +36,11 @@ _NAMED_SCHEMAS: Final = ("$defs", "definitions", "dependentSchemas", "patternPro
 _HOLDERS: Final = frozenset((*_SCHEMAS, *_LISTS_OF_SCHEMAS, *_NAMED_SCHEMAS, "items"))
 """Keywords whose values are or hold schemas."""
 MAX_DEPTH: Final = 100
-"""Lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
+"""Most lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
 
 
 _ASKING: Final = ("tools/call", "resources/read", "prompts/get")
-"""The methods that a server may respond to with a question."""
+"""Methods that a server may respond to with a question."""
 _LISTS: Final = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
@@ -48,7 +48,7 @@ _LISTS: Final = {
     "resources/read": ("contents", None),
     "prompts/get": ("messages", None),
 }
-"""By method: the list in a result, and the field that each of its entries must have as a text."""
+"""The list in a result of each method, and the field that each entry must have as a text."""
 
 
 def sealed(method: str, result: dict[str, Any]) -> dict[str, Any]:
@@ -78,10 +78,10 @@ def sealed(method: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(result: Any) -> Any:
-    """Return what the envelope of a result holds.
+    """Return the content of a result's envelope.
 
-    Of a call it is the response; of a list its entries; of a list of tools a dict of `tools`, whose fields are those of
-    `McpTool`, and of `notes` on what is left out.
+    For a call this is the response; for a list its entries; for a list of tools a dict of `tools`, whose fields are those of
+    `McpTool`, and of `notes` on entries left out.
     """
     structured = getattr(result, "structured_content", None)
     return structured[ENVELOPE] if isinstance(structured, dict) else result.meta[ENVELOPE]
@@ -96,7 +96,7 @@ def _page(name: str, entries: list[Any], held: Any, result: dict[str, Any]) -> d
 
 
 def _greeting(result: dict[str, Any]) -> dict[str, Any]:
-    """Return what we read of it: what is offered, whether changes of it are told, and which server responds."""
+    """Return our part of the greeting: the offers, whether changes are told, and the responding server."""
     sent = result.get("capabilities")
     capabilities: dict[str, Any] = {}
     for name in ("tools", "resources", "prompts", "completions"):
@@ -118,7 +118,7 @@ def _strict(result: Any) -> Any:
 
 
 def _tools(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the tools, and notes on what is left out."""
+    """Return the tools, and notes on the entries left out."""
     listed, notes = result.get("tools"), []
     if not isinstance(listed, list):
         notes.append("its list of tools is not a list")
@@ -163,7 +163,7 @@ def _some(items: list[Any]) -> str:
 
 
 def sound_schema(schema: Any) -> dict[str, Any]:
-    """The schema of an object, without what JSON Schema does not allow."""
+    """Return the schema of an object, without values that JSON Schema does not allow."""
     strict = strict_json(schema, cuts=True)
     sound = _schema(strict, 0)
     root = _rooted(sound if isinstance(sound, dict) else {})
@@ -172,7 +172,7 @@ def sound_schema(schema: Any) -> dict[str, Any]:
 
 
 def shortened_text(text: str) -> str:
-    """A description in the length that models read."""
+    """Return a description in the length that models read."""
     if len(text) <= MAX_TEXT_CHARS:
         return text
     kept = MAX_TEXT_CHARS - 50
@@ -180,7 +180,7 @@ def shortened_text(text: str) -> str:
 
 
 def _schema(schema: Any, depth: int) -> dict[str, Any] | bool:
-    """A sound schema at any place; one that is none allows anything."""
+    """Return a sound schema at any place; anything else allows anything."""
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
@@ -206,7 +206,7 @@ def _schema(schema: Any, depth: int) -> dict[str, Any] | bool:
 
 
 def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema as that of an object; no provider takes alternatives at the top, so their properties are joined."""
+    """Return the schema as that of an object; no provider takes alternatives at the top, so their properties are joined."""
     root = dict(schema) | {"type": "object"}
     properties = dict(root.get("properties", {}))
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -229,7 +229,7 @@ def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(node: Any, root: dict[str, Any]) -> None:
-    """Leaves out references that lead nowhere, or in circles outside `$defs`, where some providers do not follow them."""
+    """Leave out references that lead nowhere, or in circles outside `$defs`, where some providers do not follow them."""
     if isinstance(node, dict):
         reference = node.get("$ref")
         if isinstance(reference, str):
@@ -244,14 +244,14 @@ def _resolve(node: Any, root: dict[str, Any]) -> None:
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether it has no references."""
+    """Whether a schema has no references."""
     if isinstance(node, dict):
         return "$ref" not in node and all(map(_is_plain, node.values()))
     return not isinstance(node, list) or all(map(_is_plain, node))
 
 
 def _target(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
-    """The schema that a reference inside the document names, not by way of another reference."""
+    """Return the schema that a reference inside the document names, not by way of another reference."""
     if not reference.startswith("#"):
         return None
     node: Any = root
@@ -337,16 +337,16 @@ _READERS: Final[list[tuple[tuple[str, ...], _Reader]]] = [
     (("type",), _type),
 ]
 _KEYWORDS: Final[dict[str, _Reader]] = {name: reader for names, reader in _READERS for name in names}
-"""The keywords of JSON Schema, and how each is read: None where its value is not allowed. Others are kept."""
+"""Reader of each keyword of JSON Schema: None where its value is not allowed. Other keywords are kept."""
 
 
 def strict_json(value: Any, depth: int = 0, *, cuts: bool = False) -> Any:
     """Return the value with whole text, and null in place of numbers that JSON does not have.
 
     Args:
-        value: Data of JSON, with what some writers add to it.
-        depth: That of the value in another one.
-        cuts: Null stands in place of what is too deep.
+        value: Data of JSON, with the additions of some writers.
+        depth: The value's depth in another one.
+        cuts: Null stands in place of values that are too deep.
 
     Raises:
         ValueError: It is too deep.

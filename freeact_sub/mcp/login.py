@@ -1,7 +1,7 @@
 """`sign_in`: a person signs in to an HTTP server in a browser (`freeact-sub mcp login`).
 
-The SDK finds the authorization server, registers this program there, and checks what comes back (PKCE, state, issuer,
-resource). Here are the page to which the browser returns, on loopback, and what is kept.
+The SDK finds the authorization server, registers this program there, and checks the response (PKCE, state, issuer,
+resource). Here are the page to which the browser returns, on loopback, and the kept sign-in.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from freeact_sub.mcp.tokens import SignIn, TokenFile
 from freeact_sub.text import one_line
 
 LOGIN_SECONDS: Final = 600.0
-"""The time that a person has."""
+"""Time limit for the person."""
 REQUEST_BYTES: Final = 16_384
 READ_SECONDS: Final = 10.0
-"""For the request of a browser."""
+"""Time limit for the request of a browser."""
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 PATH: Final = "/callback"
 ENDPOINTS: Final = {"authorization": "authorize", "token": "token"}
@@ -55,17 +55,17 @@ class Callback:
         self.expect("")
 
     def expect(self, state: str) -> None:
-        """Waits for the browser anew: a server may send a person away twice. Args: state: only what has it counts."""
+        """Wait for the browser anew: a server may send a person away twice. Args: state: the only one that counts."""
         self.state = state
         self.answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The page's address."""
         return f"http://{self.host}:{self.port}{PATH}"
 
     def take(self, address: str) -> bool:
-        """Takes the address to which the browser was sent; returns whether it is the awaited one."""
+        """Take the address to which the browser was sent; return whether it is the awaited one."""
         try:
             parts = urlsplit(address.strip())
             fields = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -79,7 +79,7 @@ class Callback:
         return True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one request of a browser."""
+        """Answer one request of a browser."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -100,7 +100,7 @@ class Callback:
 
 @asynccontextmanager
 async def callback_page(host: str, port: int) -> AsyncIterator[Callback]:
-    """The page, while the context is open. Args: port: 0: any. Raises: OSError: The port is taken."""
+    """Open the page inside. Args: port: 0: any. Raises: OSError: The port is taken."""
     with socket.create_server(("127.0.0.1", port)) as listening:
         callback = Callback(host, listening.getsockname()[1])
         server = await asyncio.start_server(callback.serve, sock=listening, limit=REQUEST_BYTES)
@@ -114,13 +114,13 @@ class SigningIn(httpx2.Auth):
     """The SDK's sign-in, with errors in our words; the addresses that the server names are checked."""
 
     def __init__(self, server: str, provider: OAuthClientProvider, callback: Callback) -> None:
-        """Args: server: the server's name; provider: what the SDK does; callback: where the browser returns."""
+        """Args: server: the server's name; provider: the SDK's sign-in; callback: where the browser returns."""
         self._server = server
         self._provider = provider
         self._callback = callback
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """See `httpx2.Auth`."""
+        """Send the SDK's requests, and check their addresses."""
         flow = self._provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
@@ -140,14 +140,14 @@ class SigningIn(httpx2.Auth):
 
     @property
     def context(self) -> OAuthContext:
-        """What the SDK has found out."""
+        """The findings of the SDK."""
         return self._provider.context
 
     def check(self, url: str) -> None:
-        """Checks an address that the server has named: only https, or loopback where the server itself is there.
+        """Check an address that the server has named: only https, or loopback where the server itself is there.
 
         Raises:
-            McpError: It is another one.
+            McpError: The address is neither.
         """
         parts, own = urlsplit(url), urlsplit(self._provider.context.server_url)
         is_near = parts.hostname in LOOPBACK and own.hostname in LOOPBACK
@@ -155,13 +155,13 @@ class SigningIn(httpx2.Auth):
             raise self.error(f"it sends you to {one_line(url.partition('?')[0])}, which is not an https address")
 
     def error(self, text: str) -> McpError:
-        """An error that names the server."""
+        """Return an error that names the server."""
         return McpError(f"you cannot sign in to MCP server {self._server!r}: {text}", server=self._server)
 
 
 @dataclass(kw_only=True)
 class SignInDialog:
-    """How a person signs in to one server."""
+    """The dialog in which a person signs in to one server."""
 
     server: str
     config: McpServerConfig
@@ -170,7 +170,7 @@ class SignInDialog:
     typed: Callable[[], Awaitable[str]] | None
     """Waits for a line that the person types: an address that the browser cannot reach. None: nothing can be typed."""
     log_file: Path
-    """See `Transport`."""
+    """The log of a server, as in `Transport`."""
 
     def __post_init__(self) -> None:
         self._url = str(self.config.url)
@@ -181,10 +181,10 @@ class SignInDialog:
             self._kept = SignIn(url=self._url)
 
     async def run(self) -> bool:
-        """Connect, and keep the tokens if the server has a person sign in; returns whether it has.
+        """Connect, and keep the tokens if the server demands a sign-in; return whether it has.
 
         Raises:
-            McpError: It did not work; the message says why.
+            McpError: The sign-in failed; the message says why.
         """
         storage = TokensInMemory()
         storage.client = self._client()
@@ -223,7 +223,7 @@ class SignInDialog:
             yield callback
 
     def _client(self) -> OAuthClientInformationFull | None:
-        """The registration: of the settings, or the last one."""
+        """Return the registration: of the settings, or the last one."""
         settings, known = self.config.oauth, self._kept.client
         if settings.client_id is not None and not is_valid_client_metadata_url(settings.client_id):
             secret = settings.client_secret
@@ -261,14 +261,14 @@ class SignInDialog:
         await self.show(parts._replace(query=urlencode(fields)).geturl())
 
     def _choose_method(self, context: OAuthContext) -> None:
-        """A client of the settings shows its secret as the server wants it."""
+        """Show the secret of a client of the settings in the way that the server wants."""
         server, client = context.oauth_metadata, context.client_info
         methods = None if server is None else server.token_endpoint_auth_methods_supported
         if self.config.oauth.client_secret and client is not None and methods and "client_secret_basic" not in methods:
             client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105  # a method
 
     async def _returned(self, auth: SigningIn, callback: Callback) -> AuthorizationCodeResult:
-        """Waits for the browser, or for the address that a person types."""
+        """Wait for the browser, or for the address that a person types."""
         reading = asyncio.create_task(self._read(callback)) if self.typed is not None else None
         try:
             await asyncio.wait({callback.answer}, timeout=LOGIN_SECONDS)
@@ -310,13 +310,13 @@ def _port(client: OAuthClientInformationFull) -> int | None:
 
 
 def _usual_metadata(base: str) -> OAuthMetadata:
-    """Where the SDK looks if a server has no metadata."""
+    """Return the usual places, where the SDK looks if a server has no metadata."""
     places = {f"{name}_endpoint": urljoin(base, f"/{path}") for name, path in ENDPOINTS.items()}
     return OAuthMetadata.model_validate({"issuer": base, **places})
 
 
 def _words(error: Exception) -> str:
-    """The text of an SDK's error; of a response that it quotes, only the standard's fields."""
+    """Return the text of an SDK's error; of a response that it quotes, only the standard's fields."""
     text = str(error)
     about, _, body = text.partition("): ")
     if not body:

@@ -1,4 +1,4 @@
-"""What a server offers and returns: tools and their results, resources, templates of their addresses, prompts.
+"""Offers and results of a server: tools, resources, templates of their addresses, prompts.
 
 All of it is free of the MCP library's types.
 
@@ -6,9 +6,9 @@ A result has two readers. Code gets `value`, plain JSON data: the structured con
 text, else, where pictures or other binary data came, the content blocks as the protocol writes them (`has_blocks`), of which
 the kernel makes objects (`kernels/guest/mcp.py`). A model gets `text` and `images`.
 
-`list_tools` reads a server's list of tools, with a note on each thing that is left out. In the older protocol a server says
-unasked that its list has changed. In the newer one it does if it is listened to, by a request that stays open. Lists of
-resources and prompts are read when somebody wants them, so no change can be missed.
+`list_tools` reads a server's list of tools, with a note on each entry left out. In the older protocol a server says unasked
+that its list has changed. In the newer one it tells a listener, by a request that stays open. Lists of resources and prompts
+are read at each use, so no change can be missed.
 """
 
 import asyncio
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from pydantic_ai import BinaryContent
 
 FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
-"""The fields of a response."""
+"""Fields of a response."""
 MAX_TOOLS: Final = 10_000
-"""Tools of one server that are read."""
+"""Most tools of one server that are read."""
 FIRST_PAUSE: Final = 1.0
 LAST_PAUSE: Final = 60.0
-"""Seconds before a server that stopped to tell is listened to again: twice as long each time."""
+"""Longest pause before a silent server is listened to again; each pause is twice the last."""
 MAX_NOTES: Final = 20
-"""On one list of tools."""
+"""Most notes on one list of tools."""
 MAX_PAGES: Final = 1_000
-"""Of a list."""
 MAX_ENTRIES: Final = 10_000
-"""Of a list of resources or prompts."""
+"""Most entries of a list of resources or prompts."""
 MAX_COMPLETIONS: Final = 100
 
 logger = logging.getLogger(__name__)
@@ -53,9 +52,9 @@ class McpTool:
     description: str
     parameters_json_schema: dict[str, Any]
     read_only: bool = False
-    """The server says that the tool changes nothing. It is the server's word, no guarantee."""
+    """Whether the tool changes nothing, by the server's word, which is no guarantee."""
     output_json_schema: dict[str, Any] | None = None
-    """What it returns, by the server's word; what it does return is not held against it. None: it does not say."""
+    """Schema of the result, by the server's word; results are not held against it. None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +62,21 @@ class McpResult:
     """A tool's response."""
 
     value: Any
-    """Plain JSON data for code."""
+    """The result for code, as plain JSON data."""
     has_blocks: bool = False
-    """The value is a list of the protocol's content blocks."""
+    """Whether the value is a list of the protocol's content blocks."""
     text: str
-    """For the model."""
+    """The result for the model."""
     images: "tuple[BinaryContent, ...]" = ()
-    """For the model."""
+    """Pictures for the model."""
     sections: tuple[str, ...] = ()
-    """The separate texts of the response. Empty: it has one."""
+    """Texts of the response, if there are several."""
     is_error: bool = False
-    """The tool has failed; the message says why."""
+    """Whether the tool has failed; the message says why."""
 
 
 def read_result(result: "CallToolResult") -> McpResult:
-    """Read a server's response. It may break the protocol; whatever is left out of it is named."""
+    """Read a server's response. It may break the protocol; parts left out are named."""
     response = opened(result)
     content, structured = response.get("content"), response.get("structuredContent")
     if content is None and structured is None:  # as in older versions of the protocol
@@ -101,19 +100,19 @@ def read_result(result: "CallToolResult") -> McpResult:
 
 
 def failure(text: str) -> McpResult:
-    """The result of a tool that failed with this text."""
+    """Return the result of a tool that failed with this text."""
     return McpResult(value=text, text=text, is_error=True)
 
 
 def _unwrapped(structured: Any) -> Any:
-    """Unwraps a value that is no object: servers send it in an object with the one key `result`."""
+    """Unwrap a value that is no object: servers send it in an object with the one key `result`."""
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         return structured["result"]
     return structured
 
 
 def read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...]]":
-    """The texts of content blocks, and their pictures."""
+    """Return the texts of content blocks, and their pictures."""
     texts: list[str] = []
     images: list[BinaryContent] = []
     for block in blocks:
@@ -139,7 +138,6 @@ def read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...
 
 
 def _read_binary(name: str, encoded: str, mime_type: Any, texts: list[str], images: "list[BinaryContent]") -> None:
-    """Reads binary data: a picture for the model, else a note."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # costs 0.6 s, and pictures are rare
 
     try:
@@ -154,7 +152,7 @@ def _read_binary(name: str, encoded: str, mime_type: Any, texts: list[str], imag
 
 
 async def list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
-    """Reads all pages. Returns the tools, and a note on each thing that is left out."""
+    """Read all pages. Return the tools, and a note on each entry left out."""
     if client.server_capabilities.tools is None:
         return (), ("it offers no tools",)
     tools: dict[str, McpTool] = {}
@@ -181,7 +179,7 @@ async def list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[s
 
 
 async def hear_changes(message: Any, on_change: Callable[[], None]) -> None:
-    """Take a message of the server; the handler of the MCP SDK."""
+    """Take a message of the server. The MCP SDK calls this."""
     from mcp_types import ToolListChangedNotification  # noqa: PLC0415  # slow to import, see `transports.py`
 
     if isinstance(message, ToolListChangedNotification):
@@ -189,7 +187,7 @@ async def hear_changes(message: Any, on_change: Callable[[], None]) -> None:
 
 
 async def listen(client: "mcp.Client", on_change: Callable[[], None]) -> None:
-    """Listen to a server of the newer protocol until cancelled; `hear_changes` gets what it tells."""
+    """Listen to a server of the newer protocol until cancelled; `hear_changes` gets its messages."""
     from mcp.client.subscriptions import ListenNotSupportedError  # noqa: PLC0415  # as above
 
     tools = client.server_capabilities.tools
@@ -217,7 +215,7 @@ class McpResource:
     """A resource of a server, or a template of the addresses of several."""
 
     uri: str
-    """Its address; in a template, `{name}` stands for what is to be filled in."""
+    """The address; in a template, `{name}` is a blank to fill in."""
     name: str = ""
     description: str = ""
     mime_type: str = ""
@@ -243,7 +241,7 @@ class McpPrompt:
 
 
 async def read_pages(fetch: Callable[[str | None], Awaitable[Any]]) -> AsyncIterator[Any]:
-    """The pages of a list; it ends where a page has no next one, or one that was there before."""
+    """Yield the pages of a list; it ends where a page has no next one, or one that was there before."""
     cursor: str | None = None
     seen: set[str | None] = set()
     while cursor not in seen and len(seen) < MAX_PAGES:
@@ -265,7 +263,7 @@ async def _entries(fetch: Callable[[str | None], Awaitable[Any]]) -> list[dict[s
 
 
 async def list_resources(client: "mcp.Client") -> tuple[McpResource, ...]:
-    """The server's resources, then its templates."""
+    """Return the server's resources, then its templates."""
     if client.server_capabilities.resources is None:
         return ()
     listed = await _entries(lambda cursor: client.list_resources(cursor=cursor, cache_mode="refresh"))
@@ -275,7 +273,7 @@ async def list_resources(client: "mcp.Client") -> tuple[McpResource, ...]:
 
 
 async def list_prompts(client: "mcp.Client") -> tuple[McpPrompt, ...]:
-    """The server's prompts."""
+    """Return the server's prompts."""
     if client.server_capabilities.prompts is None:
         return ()
     listed = await _entries(lambda cursor: client.list_prompts(cursor=cursor, cache_mode="refresh"))
@@ -283,7 +281,7 @@ async def list_prompts(client: "mcp.Client") -> tuple[McpPrompt, ...]:
 
 
 async def read_resource(client: "mcp.Client", uri: str) -> McpResult:
-    """The contents of a resource: blocks for code, text and pictures for a model."""
+    """Return the contents of a resource: blocks for code, text and pictures for a model."""
     contents = opened(await client.read_resource(uri, cache_mode="bypass"))
     blocks = [{"type": "resource", "resource": content} for content in contents]
     texts, images = read_blocks(blocks)
@@ -297,7 +295,7 @@ async def read_resource(client: "mcp.Client", uri: str) -> McpResult:
 
 
 async def get_prompt(client: "mcp.Client", name: str, arguments: dict[str, str]) -> McpResult:
-    """The messages of a prompt as one text, with its pictures."""
+    """Return the messages of a prompt as one text, with its pictures."""
     messages = opened(await client.get_prompt(name, arguments))
     blocks: list[Any] = []
     for message in messages:
@@ -312,13 +310,13 @@ async def get_prompt(client: "mcp.Client", name: str, arguments: dict[str, str])
 async def complete(
     client: "mcp.Client", of: McpPrompt | McpResource, argument: str, given: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What the server proposes for an argument of a prompt, or for a part of a template.
+    """Return the server's proposals for an argument of a prompt, or for a part of a template.
 
     Args:
         client: Reaches the server.
         of: The prompt or the template.
         argument: The argument's name.
-        given: What is typed of it and of the others.
+        given: Texts typed so far for this argument and others.
     """
     from mcp_types import PromptReference, ResourceTemplateReference  # noqa: PLC0415  # slow to import, see `transports.py`
 
@@ -358,5 +356,4 @@ def _prompt(entry: dict[str, Any]) -> McpPrompt:
 
 
 def _text(entry: dict[str, Any], *names: str) -> str:
-    """The first of these fields that is a text."""
     return next((entry[name] for name in names if isinstance(entry.get(name), str) and entry[name]), "")

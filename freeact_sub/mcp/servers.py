@@ -1,9 +1,9 @@
-"""`McpServers`: the MCP connections of one agent; `McpCatalogue`: what the servers offer, known to all agents of a tree.
+"""`McpServers`: the MCP connections of one agent; `McpCatalogue`: the servers' offers, known to all agents of a tree.
 
 Each agent has connections of its own, since servers keep state by connection. They are opened on first use: most children
-use none. To be told what tools there are, a child needs no connection: the first agent that asks lists them, for all. Its
-connection then goes to the first agent that calls a tool, often a child: no second server is started beside an idle one.
-`Connections` holds those of one agent.
+use none. A child needs no connection to learn the tools: the first agent that asks lists them, for all. Its connection then
+goes to the first agent that calls a tool, often a child: no second server is started beside an idle one. `Connections` holds
+one agent's.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     import mcp
 
 CLOSE_SECONDS: Final = 7.0
-"""Longer than a connection takes to kill its server."""
+"""Time limit for closing: longer than a connection takes to kill its server."""
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 SHOWN_NAMES: Final = 30
-"""Names in a sentence."""
+"""Most names in a sentence."""
 ToolListing: TypeAlias = tuple[McpTool, ...] | McpError
 """The tools of a server, or the error that prevented listing them."""
 
@@ -57,19 +57,19 @@ class McpCatalogue:
 
     def __init__(self) -> None:
         self.listings: dict[str, ToolListing] = {}
-        """By server; a failure is kept too, so that not every child tries the server again."""
+        """Listings by server; a failure is kept too, so that not every child tries the server again."""
         self.versions: dict[str, str] = {}
-        """By server: distinguishes its list of tools from its earlier ones."""
+        """Marks by server that distinguish its list of tools from earlier ones."""
         self.notes: dict[str, tuple[str, ...]] = {}
-        """By server: what of its list of tools cannot be used, in words that follow its name."""
+        """Unusable entries of each server's list of tools, in words that follow its name."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
-        """By server; held while its tools are listed."""
+        """Locks by server; held while its tools are listed."""
         self.listers: dict[str, Connections] = {}
-        """By server: whose connection has listed its tools, done nothing else, and lists none now."""
+        """The owner by server of a connection that has listed its tools, done nothing else, and lists none now."""
         self.shared: Connections | None = None
-        """The root's: all agents use those to servers that are shared."""
+        """The root's connections: all agents use those to shared servers."""
         self.changed: dict[str, McpConnection] = {}
-        """By server: the connection on which it has told that its list of tools is another one now."""
+        """The connection by server on which it has announced a new list of tools."""
 
 
 class McpServers:
@@ -78,7 +78,7 @@ class McpServers:
     def __init__(
         self, servers: Mapping[str, McpServerConfig], *, catalogue: McpCatalogue, log_folder: Path, log_root: Path
     ) -> None:
-        """Starts no connection yet.
+        """Start no connection yet.
 
         Args:
             servers: Their settings by name.
@@ -93,12 +93,11 @@ class McpServers:
         for name, config in self._configs.items():
             transport_for(name, config)
         self.catalogue = catalogue
-        """What the servers offer."""
         self._own = Connections(log_folder=log_folder, log_root=log_root, on_change=catalogue.changed.__setitem__)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers' names; those that are disabled are left out."""
+        """The names of the servers that are not disabled."""
         return tuple(self._configs)
 
     async def __aenter__(self) -> Self:
@@ -108,15 +107,15 @@ class McpServers:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes all connections within a few seconds, even if the closing task is cancelled."""
+        """Close all connections within a few seconds, even if the closing task is cancelled."""
         await self._own.aclose()
 
     def share(self) -> None:
-        """Have all agents use these connections to servers that are shared."""
+        """Let all agents use these connections to shared servers."""
         self.catalogue.shared = self._own
 
     async def tools(self, server: str) -> tuple[McpTool, ...]:
-        """The tools of a server: from the catalogue, else from the server.
+        """Return the tools of a server: from the catalogue, else from the server.
 
         Raises:
             McpError: There is no such server, or it cannot be asked, or it could not when it was asked first.
@@ -140,7 +139,7 @@ class McpServers:
             server: The server's name.
             tool: The tool's.
             args: Its arguments.
-            ask: Asks a person what the server asks during the call. None: nobody is asked.
+            ask: Asks a person the server's questions during the call. None: nobody is asked.
             on_progress: Called when the server tells how far the call is.
 
         Raises:
@@ -156,27 +155,27 @@ class McpServers:
         return await (self._connection(server)).call(tool, strict, ask, on_progress)
 
     async def resources(self, server: str) -> tuple[McpResource, ...]:
-        """The resources of a server, and templates of their addresses. Raises: McpError, as `tools`."""
+        """Return the resources of a server, and templates of their addresses. Raises: McpError, as `tools`."""
         return await self._ask(server, list_resources, "its resources")
 
     async def prompts(self, server: str) -> tuple[McpPrompt, ...]:
-        """The prompts of a server. Raises: McpError, as `tools`."""
+        """Return the prompts of a server. Raises: McpError, as `tools`."""
         return await self._ask(server, list_prompts, "its prompts")
 
     async def read(self, server: str, uri: str, ask: Ask | None = None) -> McpResult:
-        """Read a resource. Raises: McpError, as `tools`. Args: ask: see `call`."""
+        """Read a resource. Raises: McpError, as `tools`. Args: ask: as for `call`."""
         send, what = partial(read_resource, uri=uri), f"the resource {uri[:200]!r}"
         return await self._ask(server, send, what, ask, is_call=True)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str], ask: Ask | None = None) -> McpResult:
-        """Get a prompt. Raises: McpError, as `tools`. Args: ask: see `call`."""
+        """Get a prompt. Raises: McpError, as `tools`. Args: ask: as for `call`."""
         send = partial(get_prompt, name=name, arguments={each: str(value) for each, value in arguments.items()})
         return await self._ask(server, send, f"the prompt {name[:200]!r}", ask, is_call=True)
 
     async def complete(
         self, server: str, of: McpPrompt | McpResource, argument: str, given: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """What a server proposes for an argument of a prompt, or for a part of a template; see `offers.complete`.
+        """Return a server's proposals for an argument of a prompt, or for a part of a template, as `offers.complete`.
 
         Raises:
             McpError: As `tools`.
@@ -199,15 +198,15 @@ class McpServers:
             return await connection.ask(send, what, is_call=is_call)
 
     def notes(self, server: str) -> tuple[str, ...]:
-        """What of the server's list of tools cannot be used; empty where it was not asked yet."""
+        """Return the unusable entries of the server's list of tools; none where it was not asked yet."""
         return tuple(f"MCP server {server!r}: {note}" for note in self.catalogue.notes.get(server, ()))
 
     def version(self, server: str) -> str:
-        """Distinguishes the list of tools that the catalogue has of a server from earlier ones."""
+        """Return a mark of the catalogue's list of a server's tools, which distinguishes it from earlier ones."""
         return self.catalogue.versions.get(server, "")
 
     def is_read_only(self, server: str, tool: str) -> bool:
-        """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
+        """Whether the server says that the tool changes nothing; False where it was not asked yet."""
         listing = self.catalogue.listings.get(server)
         return isinstance(listing, tuple) and any(known.name == tool and known.read_only for known in listing)
 
@@ -226,7 +225,7 @@ class McpServers:
             raise McpError(f"MCP server {server!r} has no tool {tool!r}{hint}", server=server)
 
     async def _listed(self, server: str, *, stale: ToolListing | None) -> tuple[McpTool, ...]:
-        """The listing from the catalogue; from the server if there is none, or only this stale one, or it has changed."""
+        """Return the catalogue's listing; the server's if there is none, or only this stale one, or it has changed."""
         listings = self.catalogue.listings
         async with self.catalogue.locks[server]:
             known = listings.get(server)
@@ -241,7 +240,7 @@ class McpServers:
         return listing
 
     async def _list_again(self, server: str, teller: McpConnection, listing: ToolListing) -> ToolListing:
-        """The list that a server has now; the earlier one if it cannot be asked."""
+        """Return the list that a server has now; the earlier one if it cannot be asked."""
         try:
             tools, self.catalogue.notes[server] = await teller.list_tools()
         except McpError as error:
@@ -263,11 +262,11 @@ class McpServers:
         return self._offered(server, tools)
 
     def _offered(self, server: str, tools: tuple[McpTool, ...]) -> tuple[McpTool, ...]:
-        """The tools without those that the settings leave out."""
+        """Return the tools without those that the settings leave out."""
         return tuple(tool for tool in tools if self._configs[server].offers(tool.name))
 
     def _take_over(self, server: str) -> None:
-        """Called before a server is asked: a connection that has only listed is this agent's, if it has none."""
+        """Take over a connection that has only listed, if the agent has none. Called before a server is asked."""
         lister, own = self.catalogue.listers.get(server), self._own
         if lister is None or own.closed or (lister is not own and server in own):
             return
@@ -287,7 +286,7 @@ def _has(tools: Iterable[McpTool], name: str) -> bool:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    """Suggests the name that may have been meant."""
+    """Suggest the name that may have been meant."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     if near:
@@ -297,15 +296,15 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 class Connections:
-    """They are opened on first use, and anew when they were lost."""
+    """Connections that are opened on first use, and anew when they were lost."""
 
     def __init__(self, *, log_folder: Path, log_root: Path, on_change: Callable[[str, McpConnection], None]) -> None:
-        """Opens none yet.
+        """Open none yet.
 
         Args:
             log_folder: Gets a file `mcp-SERVER.log` for each stdio server that is started.
             log_root: The folder from which `log_folder` is reached without following a link.
-            on_change: Called with a server and the connection on which it has told that its tools have changed.
+            on_change: Called with a server and the connection on which it has announced new tools.
         """
         self._log_folder, self._log_root, self._on_change = log_folder, log_root, on_change
         self._current: dict[str, McpConnection] = {}
@@ -316,7 +315,7 @@ class Connections:
         return server in self._current
 
     def opened(self, server: str, config: McpServerConfig) -> McpConnection:
-        """The connection that there is, or a new one. Raises: McpError: `aclose` was called."""
+        """Return the present connection, or a new one. Raises: McpError: `aclose` was called."""
         if self.closed:
             raise McpError(f"the connection to MCP server {server!r} is closed: its agent has ended", server=server)
         connection = self._current.get(server)
@@ -338,7 +337,7 @@ class Connections:
         self._all.append(connection)
 
     def hand_over(self, server: str) -> McpConnection | None:
-        """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
+        """Leave the connection to a server to another agent. None: there is none, or it has ended, or is being closed."""
         connection = None if self.closed else self._current.get(server)
         if connection is None or not connection.usable:
             return None

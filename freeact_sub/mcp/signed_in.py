@@ -1,7 +1,7 @@
 """`SignedIn` adds the tokens of a sign-in to the requests to an HTTP server, and refreshes them.
 
 It never asks a person and never registers: `freeact-sub mcp login` does (`login.py`). Where only a person helps, the refusal
-of the server stands, and the transport says what to do.
+of the server stands, and the transport tells the way out.
 """
 
 import asyncio
@@ -31,9 +31,8 @@ logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)  # its recor
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 30.0
-"""For each step of a refresh."""
+"""Time limit for each step of a refresh."""
 REFRESH_BYTES: Final = 1_000_000
-"""Bound on the response."""
 OK, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN = 200, 400, 401, 403
 
 
@@ -48,7 +47,7 @@ class SignedIn(httpx2.Auth):
         """Refreshed tokens that could not be written, after the access token that they replace."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """See `httpx2.Auth`."""
+        """Send a request with the access token; once more if it had to be refreshed."""
         kept = await self._read()
         if kept is not None and kept.is_due:
             kept = await self._refreshed(kept.access_token)
@@ -70,7 +69,7 @@ class SignedIn(httpx2.Auth):
         return kept
 
     async def _refreshed(self, stale: str) -> SignIn | None:
-        """The sign-in with a new access token, of this process or another one; as it is if it cannot be had."""
+        """Return the sign-in with a new access token, of this process or another one; unchanged if none can be had."""
         async with self._file.lock():
             kept = await self._read()
             if kept is None or kept.access_token != stale or not kept.can_refresh:
@@ -107,7 +106,7 @@ class SignedIn(httpx2.Auth):
         return fresh
 
     async def _note_scope(self, response: httpx2.Response) -> None:
-        """Notes the rights that the server has asked for, for the next sign-in."""
+        """Note the rights that the server has asked for, for the next sign-in."""
         if extract_field_from_www_auth(response, "error") != "insufficient_scope":
             return
         scope = extract_field_from_www_auth(response, "scope") or ""
@@ -121,7 +120,7 @@ class SignedIn(httpx2.Auth):
 
 
 def refresh_request(kept: SignIn) -> httpx2.Request:
-    """The request for new tokens, by the SDK's rules. Raises: ValueError: What is kept is not what it should be."""
+    """Return the request for new tokens, by the SDK's rules. Raises: ValueError: The kept sign-in is not a valid one."""
     client = OAuthClientInformationFull.model_validate(kept.client)
     server = OAuthMetadata.model_validate(kept.authorization_server)
     redirects = client.redirect_uris or [AnyUrl("http://127.0.0.1/callback")]
@@ -138,31 +137,31 @@ def refresh_request(kept: SignIn) -> httpx2.Request:
 
 
 class TokensInMemory:
-    """What the SDK stores of a sign-in that is under way."""
+    """Storage of the SDK for a sign-in that is under way."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """See `mcp.client.auth.TokenStorage`, as for the others."""
+        """Return the tokens."""
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Stores tokens."""
+        """Store tokens."""
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """The registration."""
+        """Return the registration."""
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Stores a registration."""
+        """Store a registration."""
         self.client = client_info
 
 
 async def _send(request: httpx2.Request) -> httpx2.Response:
-    """Sends a request of its own, follows no redirect, and bounds the response."""
+    """Send a request of its own, follow no redirect, and bound the response."""
     request.headers["Accept-Encoding"] = "identity"
     async with httpx2.AsyncClient(timeout=REFRESH_SECONDS) as client:
         response = await client.send(request, stream=True)
@@ -178,7 +177,7 @@ async def _send(request: httpx2.Request) -> httpx2.Response:
 
 
 def _authorize(request: httpx2.Request, kept: SignIn | None) -> str:
-    """Adds the access token to a request; returns it, empty if there is none."""
+    """Add the access token to a request; return it, empty if there is none."""
     if kept is None or not kept.access_token:
         return ""
     for name in ("access_token", "refresh_token"):  # another process may have refreshed them

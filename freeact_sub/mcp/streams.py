@@ -34,9 +34,9 @@ from freeact_sub.text import ERROR_CHARS, error_words, one_line
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
-"""Requests of a server that we have not responded to."""
+"""Most requests of a server that we have not responded to."""
 MAX_PARTS: Final = 50_000
-"""Parts of a response: the SDK checks each one, and blocks the event loop meanwhile."""
+"""Most parts of a response: the SDK checks each one, and blocks the event loop meanwhile."""
 
 HALVES: Final = re.compile(
     r"""
@@ -45,17 +45,17 @@ HALVES: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""In JSON: a backslash, a character in two halves, or (the group) half a character."""
+"""Backslashes and characters in JSON: a backslash, a character in two halves, or (the group) half a character."""
 USUAL: Final = (400, 404)
-"""The statuses with which the protocol sends its own errors."""
+"""Statuses with which the protocol sends its own errors."""
 GARBAGE_SECONDS: Final = 60.0
-"""Between two log lines about the same fault."""
+"""Seconds between two log lines about one fault."""
 
 logger = logging.getLogger(__name__)
 
 
 class Garbage:
-    """Logs non-messages on a server's standard output: one line, then one a minute."""
+    """Logger of non-messages on a server's standard output: one line, then one a minute."""
 
     def __init__(self, server: str) -> None:
         """Args: server: the server's name."""
@@ -64,7 +64,7 @@ class Garbage:
         self._logged_at = -math.inf
 
     def add(self, error: Exception) -> None:
-        """Counts a line; logs it if a minute has passed."""
+        """Count a line; log it if a minute has passed."""
         self._count += 1
         if anyio.current_time() - self._logged_at >= GARBAGE_SECONDS:
             self._logged_at = anyio.current_time()
@@ -78,7 +78,7 @@ class Garbage:
 
 
 class Seldom(logging.Filter):
-    """Passes one log line a minute from each place in the SDK, without traceback: servers can cause them at will."""
+    """A filter that passes one log line a minute from each place in the SDK: servers cause them at will."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ SELDOM: Final = Seldom()
 
 
 class NoGarbage(logging.Filter):
-    """Leaves out what `Garbage` tells."""
+    """A filter that drops the lines of `Garbage`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
@@ -141,12 +141,12 @@ class Body(httpx2.AsyncByteStream):
         yield readable(b"".join(begun), is_first=is_first)
 
     async def aclose(self) -> None:
-        """Closes the stream."""
+        """Close the stream."""
         await self._stream.aclose()
 
 
 def readable(data: bytes, *, is_first: bool = False) -> bytes:
-    """JSON as a strict reader takes it: no wrong bytes, no half characters, and no mark at the beginning."""
+    """Return JSON as a strict reader takes it: no wrong bytes, no half characters, and no mark at the beginning."""
     text = data.decode(errors="replace")
     if is_first:
         text = text.removeprefix("\ufeff")
@@ -162,7 +162,7 @@ class RefusedBody(httpx2.AsyncByteStream):
     """
 
     def __init__(self, body: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
-        """Args: body: what the server sends."""
+        """Args: body: the server's body."""
         self._body = body
         self._status = f"{response.status_code} {response.reason_phrase}".strip()
         self._retry_after = response.headers.get("retry-after", "")
@@ -178,7 +178,7 @@ class RefusedBody(httpx2.AsyncByteStream):
         yield self._error(sent).model_dump_json(by_alias=True).encode()
 
     async def aclose(self) -> None:
-        """Closes the stream."""
+        """Close the stream."""
         await self._body.aclose()
 
     def _error(self, sent: bytes) -> JSONRPCError:
@@ -196,22 +196,22 @@ class RefusedBody(httpx2.AsyncByteStream):
         return message.model_copy(update={"error": error})
 
     def _with(self, words: str) -> str:
-        """The status before a server's words."""
+        """Return the status before a server's words."""
         wait = f" (retry-after: {one_line(self._retry_after, 40)})" if self._retry_after else ""
         return f"{self._status}{wait}{words and ': '}{words}"
 
 
 class OpenRequests:
-    """Counts a server's open requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
+    """A server's open requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
 
     def __init__(self) -> None:
         self._open: Counter[str | int] = Counter()
         self._room = anyio.Event()
         self._ours: dict[str, str] = {}
-        """The methods of our requests by id, which some servers send back as a text."""
+        """Methods of our requests by id, which some servers send back as a text."""
 
     def ask(self, message: JSONRPCMessage) -> None:
-        """Notes a request of ours."""
+        """Note a request of ours."""
         if isinstance(message, JSONRPCRequest):
             self._ours[str(message.id)] = message.method
 
@@ -229,7 +229,7 @@ class OpenRequests:
         return message.model_copy(update={"result": sealed(method, message.result)})
 
     async def add(self, message: JSONRPCMessage) -> None:
-        """Counts a request of the server; waits for room first."""
+        """Count a request of the server; waits for room first."""
         if isinstance(message, JSONRPCRequest):
             while self._open.total() >= MAX_OPEN_REQUESTS:
                 self._room = anyio.Event()
@@ -239,7 +239,7 @@ class OpenRequests:
             self._end((message.params or {}).get("requestId"))  # which gets no response
 
     def respond(self, message: JSONRPCMessage) -> None:
-        """Closes the request that our message responds to."""
+        """Close the request that our message responds to."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._end(message.id)
 
@@ -251,14 +251,12 @@ class OpenRequests:
 
 
 class _Stream:
-    """Wraps a stream of the SDK."""
-
     def __init__(self, stream: Any, requests: OpenRequests) -> None:
         self._stream = stream
         self._requests = requests
 
     async def aclose(self) -> None:
-        """Closes the stream."""
+        """Close the stream."""
         await self._stream.aclose()
 
     async def __aenter__(self) -> Self:
@@ -269,10 +267,10 @@ class _Stream:
 
 
 class RespondingStream(_Stream):
-    """Sends our messages to a server, and notes which requests they respond to."""
+    """The stream of our messages to a server; it notes which requests they respond to."""
 
     async def send(self, message: SessionMessage) -> None:
-        """Sends a message."""
+        """Send a message."""
         self._requests.ask(message.message)
         try:
             await self._stream.send(message)
@@ -281,7 +279,7 @@ class RespondingStream(_Stream):
 
 
 class WatchedStream(_Stream):
-    """Passes a server's messages to the SDK; calls `on_end` when the server ends, before the SDK fails the requests."""
+    """The stream of a server's messages to the SDK; calls `on_end` when the server ends, before the requests fail."""
 
     def __init__(
         self,
@@ -302,7 +300,7 @@ class WatchedStream(_Stream):
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        """Returns the next message."""
+        """Return the next message."""
         while True:
             message = await self._stream.receive()
             if not isinstance(message, SessionMessage):
@@ -328,7 +326,7 @@ class WatchedStream(_Stream):
 
 
 def _read_again(error: Exception) -> SessionMessage | None:
-    """Return the message of a line that only a strict reader refuses. None: it is none."""
+    """Return the message of a line that only a strict reader refuses, if it is one."""
     line = _line_of(error)
     if line is None or (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
         return None

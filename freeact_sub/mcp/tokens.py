@@ -1,4 +1,4 @@
-"""`TokenFile`: what is kept of a sign-in to an HTTP server, in the user's own folder.
+"""`TokenFile`: a kept sign-in to an HTTP server, in the user's own folder.
 
 There is one file for each URL, with mode 0600. Walls hide the folder from kernels. The name of a server does not count: a
 workspace whose `mcp.json` gives a known name to another URL gets no tokens of the first one.
@@ -22,27 +22,27 @@ from freeact_sub.errors import McpError
 from freeact_sub.system.safe_files import put_file, read_file
 
 LOCK_SECONDS: Final = 30.0
-"""How long one process may take to refresh tokens while others wait."""
+"""Seconds that one process may take to refresh tokens while others wait."""
 LOOK_SECONDS: Final = 0.05
-"""Between two attempts to get the lock."""
+"""Seconds between two attempts to get the lock."""
 EARLY_SECONDS: Final = 30.0
 EARLY_SHARE: Final = 0.1
-"""Tokens are refreshed so long before they expire, or at this share of their time if that is shorter."""
+"""Longest time before their end at which tokens are refreshed, or this share of their life if that is shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignIn:
-    """What is kept of a sign-in. Its text never holds a token."""
+    """The kept facts of a sign-in. Its text never holds a token."""
 
     url: str
     tokens: dict[str, Any] = field(default_factory=dict, repr=False)
     """The response of the authorization server. Empty: signed out."""
     use_until: float | None = None
-    """When the access token is to be refreshed, in seconds since 1970. None: when the server refuses it."""
+    """The time to refresh the access token, in seconds since 1970. None: when the server refuses it."""
     client: dict[str, Any] = field(default_factory=dict, repr=False)
     """The registration of this program at the authorization server."""
     authorization_server: dict[str, Any] = field(default_factory=dict)
-    """Its metadata."""
+    """The metadata of the authorization server."""
     resource: dict[str, Any] = field(default_factory=dict)
     """The metadata of the MCP server. Empty: it has none."""
     wanted_scope: str = ""
@@ -50,7 +50,7 @@ class SignIn:
 
     @property
     def access_token(self) -> str:
-        """Empty: there is none."""
+        """The access token. Empty: there is none."""
         return str(self.tokens.get("access_token") or "")
 
     @property
@@ -64,7 +64,7 @@ class SignIn:
         return self.use_until is not None and time.time() >= self.use_until
 
     def with_tokens(self, tokens: dict[str, Any]) -> Self:
-        """The sign-in with new tokens. What their response leaves out is as before."""
+        """Return the sign-in with new tokens. Values that their response leaves out stay."""
         seconds = tokens.get("expires_in")
         until = None
         if isinstance(seconds, int | float):
@@ -84,7 +84,7 @@ class TokenFile:
         self._file = token_folder() / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
     def read(self) -> SignIn | None:
-        """What is kept; None if there is nothing.
+        """Return the kept sign-in, if there is one.
 
         Raises:
             McpError: The file cannot be read, or others may read it.
@@ -117,7 +117,7 @@ class TokenFile:
         return kept
 
     def write(self, kept: SignIn) -> None:
-        """Replaces what is kept, at once.
+        """Replace the kept sign-in, at once.
 
         Raises:
             McpError: It cannot be written.
@@ -129,7 +129,7 @@ class TokenFile:
             raise self._error(f"cannot be written ({error.strerror})") from error
 
     def remove(self) -> bool:
-        """Removes what is kept; returns whether there was something. Raises: McpError: It cannot be removed."""
+        """Remove the kept sign-in; return whether there was one. Raises: McpError: It cannot be removed."""
         try:
             self._file.unlink()
         except FileNotFoundError:
@@ -140,7 +140,7 @@ class TokenFile:
 
     @asynccontextmanager
     async def lock(self) -> AsyncIterator[None]:
-        """Held by one task of one process at a time.
+        """Hold the file in one task of one process at a time.
 
         Raises:
             McpError: Another one has held it for too long.

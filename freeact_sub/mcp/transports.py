@@ -1,4 +1,4 @@
-"""How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it.
+"""Ways of messages to an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it.
 
 `TRANSPORTS` lists them: a new one is a class and its name there.
 
@@ -35,13 +35,13 @@ from freeact_sub.text import shortened
 STREAMS: Final = "freeact_sub.mcp.streams"
 """The module that imports the SDK."""
 CONNECT_SECONDS: Final = 30.0
-"""For a TCP connection; the server's settings bound the wait for a response."""
+"""Time limit for a TCP connection; the server's settings bound the wait for a response."""
 LOG_BYTES: Final = 10_000_000
-"""Bound on the log of a server's standard error; when it is full, its older half is dropped."""
+"""Size limit of the log of a server's standard error; when it is full, its older half is dropped."""
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
 DATA_CHARS: Final = 2_000
-"""Of what a server sends with an error."""
+"""Most characters of the data in a server's error."""
 
 
 @dataclass(kw_only=True)
@@ -49,20 +49,20 @@ class Transport(ABC):
     """The way to one server, used once."""
 
     names: ClassVar[frozenset[str]]
-    """What `type` of a server's settings may be."""
+    """Values of `type` in a server's settings."""
     server: str
     config: McpServerConfig
     log_file: Path
-    """Takes the standard error of a server that we start."""
+    """The file for the standard error of a server that we start."""
     log_root: Path
-    """See `McpServers`."""
+    """The root of the log's folder, as in `McpServers`."""
     auth: httpx2.Auth | None = None
-    """Of an HTTP server, instead of a person's sign-in."""
+    """Authentication at an HTTP server, instead of a person's sign-in."""
 
     @classmethod
     @abstractmethod
     def serves(cls, config: McpServerConfig) -> bool:
-        """Whether it is the way to a server with these settings."""
+        """Whether the transport is for these settings."""
 
     @abstractmethod
     def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AbstractAsyncContextManager[Any]:
@@ -78,14 +78,14 @@ class Transport(ABC):
 
     @abstractmethod
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
-        """Why the server is not ready, in words that follow its name. Args: late_seconds: the time limit that has passed."""
+        """Return why the server is not ready, in words that follow its name. Args: late_seconds: the passed limit."""
 
     @abstractmethod
     def loss(self, failure: BaseException | None) -> str:
-        """How the server was lost during a request, in words that follow its name."""
+        """Return how the server was lost during a request, in words that follow its name."""
 
     def can_be_asked(self) -> bool:
-        """Whether we can be asked by the server, in the older era of the protocol, in the middle of a call."""
+        """Whether the server can ask us, in the older era of the protocol, in the middle of a call."""
         return True
 
     def may_forget(self) -> bool:
@@ -93,24 +93,24 @@ class Transport(ABC):
         return False
 
     def was_refused(self) -> bool:
-        """Whether the last request was refused on its way, and not by what answers requests of the protocol."""
+        """Whether the last request was refused on its way, not by an answer of the protocol."""
         return False
 
     def refuses_era(self, failure: BaseException) -> bool:
-        """Whether the server has answered the beginning of the older era, and with a refusal."""
+        """Whether the server has refused the beginning of the older era."""
         import mcp  # noqa: PLC0415  # see the module's docstring
         from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
 
         return isinstance(failure, mcp.MCPError) and failure.code != CONNECTION_CLOSED and not self.refusal()
 
     def refusal(self) -> str:
-        """Why the last request was refused, if a person can mend it, in words that follow the server's name."""
+        """Return why the last request was refused, if a person can mend it, in words that follow the server's name."""
         return ""
 
 
 @dataclass(kw_only=True)
 class StdioTransport(Transport):
-    """Starts a program, and talks to it over its standard input and output."""
+    """A program that is started, and spoken to over its standard input and output."""
 
     names = frozenset({"stdio"})
     _log_start: int = field(default=0, init=False)
@@ -160,7 +160,6 @@ class StdioTransport(Transport):
         return f"has ended{self._last_words()}; the next call starts it anew; its log is {self.log_file}"
 
     def _check_command(self) -> None:
-        """Raises if the program is missing: that is clearer than the failure of its process."""
         command, folder = str(self.config.command), Path(self.config.cwd or ".")
         if not is_folder(folder):
             raise self._error(f"cannot be started: its folder {folder} does not exist: correct `cwd`")
@@ -172,7 +171,6 @@ class StdioTransport(Transport):
         return McpError(f"MCP server {self.server!r} {text}", server=self.server)
 
     def _last_words(self) -> str:
-        """The last line of the server's log since its start."""
         try:
             with open(self.log_file, "rb", opener=beneath(self.log_root)) as log:
                 size = log.seek(0, os.SEEK_END)
@@ -186,7 +184,7 @@ class StdioTransport(Transport):
 
 @dataclass(kw_only=True)
 class HttpTransport(Transport):
-    """Connects to a URL by streamable HTTP."""
+    """A connection to a URL by streamable HTTP."""
 
     names = frozenset({"http", "streamable-http"})
     _status: str = field(default="", init=False)
@@ -257,7 +255,7 @@ class HttpTransport(Transport):
 
     @property
     def _has_key(self) -> bool:
-        """Whether the settings have what the server may want instead of a sign-in."""
+        """Whether the settings have a key that the server may want instead of a sign-in."""
         return any(name.lower() == "authorization" for name in self.config.headers)
 
     def _auth(self) -> httpx2.Auth | None:
@@ -269,12 +267,11 @@ class HttpTransport(Transport):
 
     @property
     def _url(self) -> str:
-        """The URL without its secret parts."""
         url = urlsplit(self.config.url or "")
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     async def _note_status(self, response: httpx2.Response) -> None:
-        """Notes the status of a refusal: it tells of a wrong key."""
+        """Note the status of a refusal: it tells of a wrong key."""
         self._in_session = self._in_session or "mcp-session-id" in response.headers
         if response.request.method != "POST":
             return  # the stream of a server's own messages, which many do not have, and the end of a session
@@ -284,7 +281,7 @@ class HttpTransport(Transport):
             self._unauthorized = self._status
 
     async def _bound(self, response: httpx2.Response) -> None:
-        """Bounds the body of a response; a larger one ends the connection before it fills the memory."""
+        """Bound the body of a response; a larger one ends the connection before it fills the memory."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
             raise httpx2.ReadError(f"the response is compressed ({encoding[:40]}), which was not requested")
@@ -300,11 +297,11 @@ class HttpTransport(Transport):
 
 
 TRANSPORTS: Final[tuple[type[Transport], ...]] = (StdioTransport, HttpTransport)
-"""The first that serves a server's settings is used."""
+"""All transports; the first that serves a server's settings is used."""
 
 
 def transport_for(server: str, config: McpServerConfig) -> type[Transport]:
-    """The transport of a server with these settings.
+    """Return the transport of a server with these settings.
 
     Raises:
         ConfigError: Their `type` names none.
@@ -317,12 +314,12 @@ def transport_for(server: str, config: McpServerConfig) -> type[Transport]:
 
 
 def reason_of(error: BaseException | None) -> str:
-    """The text of an error, cut, or its type."""
+    """Return the text of an error, cut, or its type."""
     return (str(error) or type(error).__name__)[:REASON_CHARS]
 
 
 def said(error: BaseException | None) -> str:
-    """What a server says by an error: its words, and its `data` if that says more; cut."""
+    """Return a server's words in an error, and its `data` if that tells more; cut."""
     import mcp  # noqa: PLC0415  # see the module's docstring
 
     if not isinstance(error, mcp.MCPError) or all(str(value) in error.message for value in _values(error.data)):
@@ -332,7 +329,6 @@ def said(error: BaseException | None) -> str:
 
 
 def _values(data: Any) -> list[Any]:
-    """The values in JSON data."""
     items = data.values() if isinstance(data, dict) else data if isinstance(data, list) else None
     return ([] if data is None else [data]) if items is None else [value for item in items for value in _values(item)]
 
@@ -346,7 +342,7 @@ def _is_end(failure: BaseException) -> bool:
 
 
 def _cache_of(config: McpServerConfig) -> dict[str, str]:
-    """Where the Python of a script puts what it compiles: not beside the script, where nobody has looked at it."""
+    """Return where the Python of a script puts its compiled code: not beside the script, where nobody has looked at it."""
     if any(Path(word).suffix in SCRIPTS for word in (config.command or "", *config.args)):
         return {CACHE_VARIABLE: str(cache_folder())}
     return {}
@@ -354,7 +350,7 @@ def _cache_of(config: McpServerConfig) -> dict[str, str]:
 
 @asynccontextmanager
 async def _process_folder() -> AsyncIterator[Path]:
-    """A folder whose name marks a server and its descendants, so that daemons are found even if the guard was killed."""
+    """Yield a folder whose name marks a server and its descendants, to find daemons even if the guard was killed."""
     folder = make_folder()
     try:
         yield folder

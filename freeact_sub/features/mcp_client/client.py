@@ -31,13 +31,13 @@ SERVERS: Final = (
     "{servers}."
 )
 ERROR_CHARS: Final = 10_000
-"""The length of an exception's message in the kernel."""
+"""Most characters of an exception's message in the kernel."""
 READ: Final = "resources/read"
-"""Stands for a tool in rules on reading resources, as the protocol names the request."""
+"""The name of reading resources in rules about tools; it is the protocol's."""
 GET: Final = "prompts/get"
-"""The same for prompts."""
+"""The name of getting prompts in rules about tools."""
 USUAL_WINDOW: Final = 128_000
-"""The window of a model in tokens where nobody knows it."""
+"""Assumed tokens of a model's window, where it is unknown."""
 
 
 class McpClientFeature(KernelFeature):
@@ -54,7 +54,7 @@ class McpClientFeature(KernelFeature):
         return self._of_root.servers
 
     def kernel_part(self, agent: FeatureAgent, kernel: UsedKernel) -> KernelPart:
-        """Make the connections of an agent or a node, none of which is open before it is used.
+        """Make the connections of an agent or a node; each opens at its first use.
 
         Raises:
             ConfigError: The `type` of a server is not known.
@@ -69,7 +69,7 @@ class McpClientFeature(KernelFeature):
         return part
 
     def kernel(self, agent: FeatureAgent, spec: KernelSpec) -> KernelSpec:
-        """Let code find the servers, and keep it from writing the programs of any, since the host starts them."""
+        """Let code find the servers, and keep it from writing their programs, since the host starts them."""
         from freeact_sub.kernels.wall.sandbox import with_programs  # noqa: PLC0415  # only kernels need it
 
         sandbox = with_programs(spec.sandbox, tree_agent(agent).shared.servers)
@@ -82,12 +82,12 @@ class McpClientFeature(KernelFeature):
 
 
 def names_of(agent: FeatureAgent) -> tuple[str, ...]:
-    """The names of the servers that an agent or a node may use."""
+    """Return the names of the servers that an agent or a node may use."""
     return tuple(name for name, server in tree_agent(agent).rights.servers.items() if not server.disabled)
 
 
 def _told(name: str) -> str:
-    """A server's name, and how code reaches it where it is no Python name."""
+    """Return a server's name, and how code reaches it where it is no Python name."""
     return name if identifier(name, "server") == name else f"{name} (as agent.mcp[{name!r}])"
 
 
@@ -95,12 +95,12 @@ class McpPart(KernelPart):
     """The connections beside one kernel."""
 
     def __init__(self, holder: FeatureAgent, of_root: "McpPart | None") -> None:
-        """Args: of_root: has what all agents share. None: it is the root's itself."""
+        """Args: of_root: has all that agents share. None: this is the root's."""
         self._holder, self._of_root = holder, of_root
 
     @cached_property
     def servers(self) -> "McpServers":
-        """The connections. The root's know what servers offer, for all agents, and are used by all if a server is shared."""
+        """The connections. The root's know the servers' offers, for all agents, and all use them if a server is shared."""
         from freeact_sub.mcp import McpCatalogue, McpServers  # noqa: PLC0415  # most agents have no servers
 
         agent = tree_agent(self._holder)
@@ -123,7 +123,7 @@ class McpPart(KernelPart):
         return McpRequests(calls, self).handlers
 
     def toolset(self) -> JudgedToolset | None:
-        """Give the model the tools of all servers. None: there are none."""
+        """Return the tools of all servers for the model, if there are any."""
         if not names_of(self._holder):
             return None
         from freeact_sub.features.mcp_client.toolset import McpToolset  # noqa: PLC0415  # most agents have no servers
@@ -139,13 +139,13 @@ class McpPart(KernelPart):
         )
 
     async def aclose(self) -> None:
-        """Close them, within a few seconds."""
+        """Close the connections, within a few seconds."""
         if "servers" in vars(self):
             await self.servers.aclose()
 
 
 class McpRequests:
-    """Handles `mcp_tools`, `mcp_call`, `mcp_offers`, `mcp_read` and `mcp_prompt`."""
+    """Handler of `mcp_tools`, `mcp_call`, `mcp_offers`, `mcp_read` and `mcp_prompt`."""
 
     def __init__(self, calls: CallsOfCode, part: McpPart) -> None:
         self._calls, self._part = calls, part
@@ -233,6 +233,6 @@ def _object(value: Any) -> dict[str, Any]:
 def tell_progress(
     agent: FeatureAgent, name: str, progress: CallProgress, *, call_id: str = "", tool_call_id: str | None
 ) -> None:
-    """Put what a server tells of a call on the stream of an agent."""
+    """Put a server's report on a call on the stream of an agent."""
     event = ToolProgress(tool_name=name, call_id=call_id, **vars(progress))
     agent.emitter.put(event, tool_call_id=tool_call_id)

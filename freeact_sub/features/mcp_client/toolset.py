@@ -31,15 +31,15 @@ from freeact_sub.tools.tool import built_in_names, is_harmless
 from freeact_sub.tools.toolset import MAX_RETRIES, validator_of
 
 TAKEN_NAMES: Final = ("final_result", "hand_over")
-"""The names of the tools by which a model hands over a typed answer."""
+"""Names of the tools by which a model hands over a typed answer."""
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""What all model providers take as the name of an argument."""
+"""Names of arguments that all model providers take."""
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""The server validates its arguments itself, and says what is wrong with them."""
+"""A validator that takes all: the server validates its arguments itself, and names their faults."""
 SEARCH: Final = "search_tools"
 LINE_CHARS: Final = 100
 MOST_LINES: Final = 300
-"""Of more tools some names can only be found by a search."""
+"""Most lines of tools; a search alone finds the names of some beyond."""
 MATCHES: Final = 8
 SCHEMA_CHARS: Final = 4_000
 
@@ -48,12 +48,12 @@ class AskPerson(Protocol):
     """Asks a person."""
 
     async def __call__(self, asked: PersonQuestion, *, tool_call_id: str | None = None) -> Answer:
-        """Returns the answer, whose text is None if there is none."""
+        """Return the answer; its text is None if there is none."""
         ...
 
 
 class SearchArguments(BaseModel):
-    """See `tools/search_tools.json`."""
+    """Arguments of `search_tools`; `tools/search_tools.json` describes them."""
 
     model_config = {"extra": "forbid", "defer_build": True}
     query: str = Field(min_length=1)
@@ -68,11 +68,11 @@ class UnlistedTool:
 
     @property
     def place(self) -> str:
-        """The expression by which code finds it."""
+        """The expression by which code finds the tool."""
         return f"agent.mcp{_step(self.server, 'server')}{_step(self.tool.name, 'tool')}"
 
     def matches(self, words: Sequence[str]) -> int:
-        """How well it fits: a word in its name counts more than one in its description."""
+        """Return how well the tool fits: a word in its name counts more than one in its description."""
         name, text = f"{self.server} {self.tool.name}".casefold(), (self.tool.description or "").casefold()
         return sum(5 * (word in name) + (word in text) for word in words)
 
@@ -89,7 +89,7 @@ class _Offered:
 
 
 class McpToolset(JudgedToolset):
-    """Offers the tools of all servers. A server that does not start is reported once; the others work."""
+    """The tools of all servers. A server that does not start is reported once; the others work."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class McpToolset(JudgedToolset):
         on_progress: Callable[..., None],
         most_tokens: int,
     ) -> None:
-        """Makes it; no server is asked yet.
+        """Make it; no server is asked yet.
 
         Args:
             servers: The servers.
-            on_error: Called once for each server that cannot be asked, and for what of a list cannot be used.
-            ask: Asks a person what a server asks during a call.
+            on_error: Called once for each server that cannot be asked, and for unusable entries of a list.
+            ask: Asks a person the questions of a server during a call.
             on_progress: Called with the tool's name, a `CallProgress` and the `tool_call_id`.
-            most_tokens: Schemas of servers that would take more than this together are not sent: see `search_tools`.
+            most_tokens: Schemas of servers that would take more than this together are not sent; `search_tools` finds them.
         """
         self._servers = servers
         self._on_error = on_error
@@ -115,25 +115,25 @@ class McpToolset(JudgedToolset):
         self._on_progress = on_progress
         self._most_tokens = most_tokens
         self._versions: dict[str, str] = {}
-        """Of the lists of the servers that are offered."""
+        """Versions of the lists of offered servers."""
         self._is_behind = False
-        """A list has changed within the run."""
+        """Whether a list has changed within the run."""
         self._run_id: str | None = None
         self._told: set[str] = set()
         self._tools: dict[str, _Offered] = {}
         self._unlisted: dict[str, list[UnlistedTool]] = {}
-        """By server: the tools that are too many to be offered."""
+        """Tools of each server that are too many to be offered."""
 
     @property
     def id(self) -> str:
-        """See pydantic-ai."""
+        """The toolset's name."""
         return "freeact-sub-mcp"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """See pydantic-ai.
+        """Return the tools for the model.
 
-        What a model is offered is the beginning of each request, which its provider keeps. So within a run tools are only
-        added, at the end, as a server begins to offer them; whatever else has changed shows in the next run.
+        They are the beginning of each request, which its provider keeps. So within a run tools are only added, at the end,
+        as a server begins to offer them; other changes show in the next run.
         """
         servers = self._servers.names
         listings = await asyncio.gather(*map(self._list, servers))
@@ -159,7 +159,7 @@ class McpToolset(JudgedToolset):
         return [each for tools in self._unlisted.values() for each in tools]
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """Calls the server; the model reads a failure as the result."""
+        """Call the server; the model reads a failure as the result."""
         del tool
         if name == SEARCH:
             return model_content(search(self._all_unlisted, _arguments_of_search(tool_args).query))
@@ -172,7 +172,7 @@ class McpToolset(JudgedToolset):
         return model_content(tool_result(result))
 
     def call_of(self, name: str, tool_args: dict[str, Any]) -> Call | None:
-        """See `JudgedToolset`."""
+        """Return the call of a tool, for the judgement of it."""
         if name == SEARCH:
             return ToolCall(tool_name=name, args=_arguments_of_search(tool_args).model_dump(), harmless=is_harmless(name))
         if name not in self._tools:
@@ -209,7 +209,7 @@ class McpToolset(JudgedToolset):
             self._tools[name] = _Offered(server, tool, {} if problem else arguments, definition)
 
     def _would_take(self, server: str, listed: tuple[McpTool, ...]) -> int:
-        """The tokens of all schemas, those of this server included."""
+        """Return the tokens of all schemas, those of this server included."""
         offered = [each.tool for each in self._tools.values() if each.server != server]
         return sum(len(tool.description or "") + len(str(tool.parameters_json_schema)) for tool in (*offered, *listed)) // 4
 
@@ -224,7 +224,7 @@ def _arguments_of_search(args: Any) -> SearchArguments:
 
 
 def free_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
-    """The name, with a number behind it if it is taken."""
+    """Return the name, with a number behind it if it is taken."""
     name, numbers = wanted[:MAX_NAME_CHARS], itertools.count(2)
     while is_taken(name):
         ending = f"_{next(numbers)}"
@@ -233,7 +233,7 @@ def free_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def _with_plain_names(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The schema with names of arguments that all providers take, and the server's names by them."""
+    """Return the schema with names of arguments that all providers take, and the server's names by them."""
     own = schema.get("properties", {})
     names: dict[str, str] = {name: name for name in own if PLAIN_NAME.fullmatch(name)}
     for name in own:
@@ -258,7 +258,7 @@ def _own_names(offered: _Offered, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(definition: ToolDefinition, ctx: RunContext[Any]) -> str:
-    """Why the model's own reader refuses the schema of a tool, as it does with one that refers to itself without end."""
+    """Return why the model's own reader refuses the schema of a tool, as one that refers to itself without end."""
     if not isinstance(ctx.model, Model):
         return ""
     try:
@@ -269,14 +269,14 @@ def _refusal(definition: ToolDefinition, ctx: RunContext[Any]) -> str:
 
 
 def tool_result(result: McpResult) -> ToolResult:
-    """Turns a server's answer into a tool result."""
+    """Turn a server's answer into a tool result."""
     text = f"[ERROR] {result.text}" if result.is_error else result.text
     outcome: Outcome = "failed" if result.is_error else "success"
     return ToolResult(text=text, images=result.images, outcome=outcome, sections=result.sections)
 
 
 def definition_of(unlisted: Sequence[UnlistedTool]) -> ToolDefinition:
-    """The definition of `search_tools`, which names all that it finds, as far as there is room."""
+    """Return the definition of `search_tools`, which names all that it finds, as far as there is room."""
     definition, server = load_definition(SEARCH), ""
     lines = [f"{definition.description}\n\nThe tools, by server:"]
     for each in unlisted[:MOST_LINES]:
