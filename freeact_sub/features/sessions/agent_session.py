@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentSession:
-    """See above. Without a session its methods do nothing."""
+    """The session of a root agent. Without a session its methods do nothing."""
 
     def __init__(
         self,
@@ -52,28 +52,28 @@ class AgentSession:
         Args:
             choice: `new`, or the id of a session to continue. None: no session.
             config: The settings; their secrets are written nowhere.
-            has_model: The program gives a model, so that of the session does not count.
-            store: Has the sessions. None: the one that the settings name.
+            has_model: The program gives a model, so that the session's does not count.
+            store: The store of the session. None: the one that the settings name.
 
         Raises:
             SessionError: There is no such session, or it cannot be read.
         """
         self.journal = Journal()
         self.resumed: Resumed | None = None
-        """None: the session is new, or there is none."""
+        """The state to continue. None: the session is new, or there is none."""
         self.session_id: str | None = None
         self.config = config
         """The settings, with those of the session's model."""
         self._set_aside: str | None = None
-        """The model that the settings of now name, and that nobody has chosen for this session."""
+        """The model of the present settings, if nobody has chosen it for this session."""
         self._fork_note: Mapping[str, str] = {}
-        """See `fork_note`."""
+        """The note on a fork, as of `fork_note`."""
         self._model_facts = "{}"
         self._has_model = has_model
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._last_used: float | None = None
-        """When it was used, as far as this program knows. None: it is not written yet."""
+        """The time of the last use, as far as this program knows. None: the session is not written yet."""
         self.store: SessionStore = store or session_store(config.sessions)
         if choice == NEW:
             self.session_id = new_session_id()
@@ -101,12 +101,12 @@ class AgentSession:
         self.journal.recorded.session_id = self.session_id or ""
 
     def file(self, name: str) -> Path | None:
-        """Return the path of a file in the session's folder. None: there is no session."""
+        """Return the path of a file in the session's folder, if there is a session."""
         return None if self.session_id is None else self.store.folder_of(self.session_id) / name
 
     @property
     def notices(self) -> list[str]:
-        """The sentences for people on what the session goes on with."""
+        """Sentences for people on the state that the session goes on with."""
         if self.resumed is None:
             return []
         told = [self.resumed.summary(), self._fork_note.get("missing", "")]
@@ -133,7 +133,7 @@ class AgentSession:
             tree.answered_by.update(self.resumed.answered_by)
 
     async def open(self, servers: Mapping[str, McpServerConfig]) -> None:
-        """Opens the session and starts recording. If it cannot be written, a notice says so and nothing is recorded.
+        """Open the session and start recording. If it cannot be written, a notice says so and nothing is recorded.
 
         Args:
             servers: All MCP servers of the tree; their secrets are written nowhere.
@@ -177,10 +177,10 @@ class AgentSession:
             raise
 
     def follow(self, agent: TreeAgent, kernel: AgentKernel) -> FollowedVariables | None:
-        """Save the root's variables from now on, and bring back those that are saved. Args: kernel: its own, just made.
+        """Save the root's variables from now on, and bring back saved ones. Args: kernel: the root's own, just made.
 
         Returns:
-            What saves them, until it is closed. None: nothing does.
+            The saver of the variables, until it is closed. None: nothing saves them.
         """
         is_new, past = not agent.run.record.history, kernel.past
         past.tell(self._fork_note.get("news", ""))
@@ -196,7 +196,7 @@ class AgentSession:
 
     @property
     def taps(self) -> tuple[Tap, ...]:
-        """Hear what is to be recorded."""
+        """Taps that hear the events to record."""
         if self.session_id is None:
             return ()
         return self.journal.observe, hearing(self._save_variables, *CHANGE_VARIABLES)
@@ -206,7 +206,6 @@ class AgentSession:
             self.journal.variables.observe(event)
 
     async def _last_cell(self, agent_id: str) -> float:
-        """When the last cell of an agent ended. 0: there was none."""
         await self.journal.committed()
         return await asyncio.to_thread(_last_cell, self._reader, agent_id)
 
@@ -214,10 +213,10 @@ class AgentSession:
         return self.store.reader(self.session_id or "")
 
     async def fork(self, at: int | None) -> str:
-        """Make a new session of all that there is now, while nothing is at work in this one. Returns: its id.
+        """Make a new session of the present state, while nothing is at work in this one. Return its id.
 
         Args:
-            at: After which prompt it begins, see `fork_session`. None: now, and in the same workspace.
+            at: After which prompt it begins, as for `fork_session`. None: now, and in the same workspace.
 
         Raises:
             SessionError: There is no session, it is not kept, or it cannot be copied.

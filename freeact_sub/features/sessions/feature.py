@@ -1,15 +1,15 @@
-"""`SessionsFeature`: records what the agents of a tree do in a session, and goes on with one.
+"""`SessionsFeature`: records the actions of a tree of agents in a session, and goes on with one.
 
-The start of a call is on disk before it runs, its result before anybody uses it (`SessionsPart`). Which session it is, is
-chosen before there is a root, whose settings and conversation it decides (`AgentSession`).
+The start of a call is on disk before it runs, its result before anybody uses it (`SessionsPart`). The session is chosen
+before there is a root, whose settings and conversation it decides (`AgentSession`).
 
-**Known answers.** What a child or an ask has answered before a crash is its answer after it, and costs nothing. The session
-answers in whatever order a program asks this time, each answer once, so that a program that asks the same three times gets
-three answers. It answers only what was asked since the root has last completed a run: what was asked in an earlier run is
-made again. The same is: prompt, types and choices of the agent and of all above it, mode, model, values handed over, the
-schema of the answer. Nothing is kept of a child that has not completed, has written files, started a program or done
-something else outside, was given a copy of a kernel, its parent's conversation, pictures or values above 32 MB, keeps its
-kernel, answers by itself, or hands over a Python type that only the program knows.
+**Known answers.** An answer of a child or an ask from before a crash is its answer after it, and costs nothing. The session
+answers in any order of questions, each answer once, so that a program that asks the same three times gets three answers. It
+answers only questions since the root has last completed a run: those of earlier runs are asked again. The same is: prompt,
+types and choices of the agent and of all above it, mode, model, values handed over, the schema of the answer. No answer is
+kept of a child that has not completed, has written files, started a program or done something else outside, was given a copy
+of a kernel, its parent's conversation, pictures or values above 32 MB, keeps its kernel, answers by itself, or hands over a
+type of Python that only the program knows.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class _MessageRecorder(AbstractCapability[Any]):
-    """Records what is new in a conversation, before its next request and before anything is done with a response."""
+    """Recorder of new messages of a conversation, before its next request and before a response is used."""
 
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent_id = journal, agent.agent_id
@@ -72,23 +72,23 @@ class _MessageRecorder(AbstractCapability[Any]):
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
-        """Record it before a call is: pydantic-ai calls `before_tool_execute` only inside of this."""
+        """Record the conversation before a call is recorded: pydantic-ai calls `before_tool_execute` only inside of this."""
         del call, tool_def
         self._journal.messages(self._agent_id, ctx.messages)
         return await handler(args)
 
 
 class SessionsPart(RunPart):
-    """Records one run."""
+    """The record of one run."""
 
     closing_seconds: ClassVar[float] = 40.0
 
     def __init__(self, journal: Journal, agent: TreeAgent) -> None:
         self._journal, self._agent, self._chars = journal, agent, agent.shared.config.kernel.output_chars
         self._digest: str | None = None
-        """Identifies the work of a child. None: its answer must not be kept, or is kept already."""
+        """Mark of a child's work. None: its answer must not be kept, or is kept already."""
         self._variables: FollowedVariables | None = None
-        """Those of a child, which are saved at its end. The root's are followed while it is open."""
+        """Variables of a child, which are saved at its end. The root's are followed while it is open."""
 
     def begins(self, prompt: str, request: ChildRequest | None) -> None:
         """Record the start of the run."""
@@ -103,14 +103,14 @@ class SessionsPart(RunPart):
             kernel.past.saved = self._variables
 
     def known(self) -> RunResult | None:
-        """Return the answer that the same child gave before a crash."""
+        """Return the answer that the same child gave before a crash, if it did."""
         if self._digest is None or (known := self._known_answer(self._digest)) is None:
             return None
         self._digest = None
         return known
 
     async def ask(self, question: Question, proceed: Callable[[Question], Awaitable[Any]]) -> Any:
-        """Return the recorded answer, if the same was asked before a crash."""
+        """Return the recorded answer, if the question was asked before a crash."""
         journal, agent_id, digest = self._journal, question.agent.agent_id, question.digest
         known = journal.take_answer(digest)
         if known is not None:
@@ -121,7 +121,7 @@ class SessionsPart(RunPart):
         return answer
 
     async def earlier(self, agent_id: str) -> KeptChild | None:
-        """Return what the session has of an ended child. None: it has none with this id."""
+        """Return the session's record of an ended child, if there is one."""
         journal = self._journal
         if journal.open_reader is None or not journal.keeps:
             return None
@@ -150,7 +150,7 @@ class SessionsPart(RunPart):
         return _MessageRecorder(self._journal, self._agent)
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
-        """Record the call around everything that it does. Whoever makes it gets the result when it is recorded."""
+        """Record the call around all of its work. Its caller gets the result when it is recorded."""
         journal = self._journal
         begun = await journal.call_begins(
             call.agent.agent_id,
@@ -172,7 +172,7 @@ class SessionsPart(RunPart):
         return ended
 
     def _known_answer(self, digest: str) -> RunResult | None:
-        """Return the result of a child that has completed the same before a crash. None: none has."""
+        """Return the result of a child that has completed the same before a crash, if there is one."""
         known = self._journal.take_answer(digest)
         if known is None:
             return None
@@ -207,7 +207,7 @@ def _digest_of_task(request: ChildRequest, child: TreeAgent) -> str | None:
     """Return the digest of a child's task. None: its answer must not be kept.
 
     Args:
-        request: With what the child's type says where it says nothing.
+        request: The task, with its type's values where it has none.
         child: Made for it.
     """
     typed = request.output_type is not str
@@ -243,13 +243,13 @@ class Between(AbstractAsyncContextManager[None]):
 
 
 class SessionsFeature(Feature):
-    """Records the agents of a tree, if a session was chosen for them."""
+    """The record of the agents of a tree, if a session was chosen for them."""
 
     name = "sessions"
     session: AgentSession
     """The session, from `choose` on, which may be none."""
     _variables: FollowedVariables | None = None
-    """Saves the variables of the root while it is open."""
+    """The saver of the root's variables while it is open."""
 
     def choose(self, arguments: Arguments, choice: str | None, store: SessionStore | None) -> Arguments:
         """Choose the session of a root that is about to be made, and return the arguments of that root.
@@ -257,7 +257,7 @@ class SessionsFeature(Feature):
         Args:
             arguments: The arguments of the `Agent`.
             choice: `new`, or the id of a session to continue. None: no session.
-            store: Has the sessions. None: the one that the settings name.
+            store: The store of the session. None: the one that the settings name.
 
         Raises:
             ConfigError: A conversation is given as well.
@@ -277,7 +277,7 @@ class SessionsFeature(Feature):
         )
 
     def attach(self, root: FeatureRoot) -> Sequence[Tap]:
-        """Go on with the agents of the session, and hear what is to be recorded."""
+        """Go on with the agents of the session, and hear the events to record."""
         self.session.attach(whole_root(root).tree)
         return self.session.taps
 
@@ -305,7 +305,7 @@ class SessionsFeature(Feature):
 
     @property
     def journal(self) -> Journal:
-        """What records the agents."""
+        """The journal of the agents."""
         return self.session.journal
 
     def keep_mode(self) -> None:
@@ -314,7 +314,7 @@ class SessionsFeature(Feature):
         self.journal.keep_agent(replace(stored_agent(root.agent), mode=root.mode))
 
     def file(self, name: str) -> Path | None:
-        """Return the path of a file in the session's folder. None: there is no session."""
+        """Return the path of a file in the session's folder, if there is a session."""
         return self.session.file(name)
 
     async def fork(self, at: int | None) -> str:

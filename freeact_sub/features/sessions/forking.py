@@ -1,4 +1,4 @@
-"""`fork_session`: a new session that begins as another one was after a prompt, in its own copy of the workspace.
+"""`fork_session`: a new session that begins at a prompt of another one, in its own copy of the workspace.
 
 The copy is made first, then the session, with one commit. So a program that is killed on the way leaves no session, and a
 copy that the next sweep removes. Nothing is written to the original session or its workspace.
@@ -46,7 +46,7 @@ from freeact_sub.text import counted
 
 MAX_FILES: Final = 100_000
 MAX_BYTES: Final = 4 * 2**30
-"""The bound on a copy of a workspace; what the file system shares counts nothing."""
+"""Size limit of a copy of a workspace; blocks that the file system shares count nothing."""
 LINKED: Final = (".venv", "venv", "node_modules")
 """Folders of packages, to which the copy has a link."""
 NOT_COPIED: Final = frozenset(LEFT_OUT) - {*LINKED, ".freeact"}
@@ -65,19 +65,19 @@ class SessionFork:
     session_id: str
     """The new session, which `Agent.resume` continues."""
     at: int
-    """After which prompt of the original it begins."""
+    """The prompt of the original after which the fork begins."""
     workspace: Path
-    """Its copy of the workspace, removed with the session."""
+    """The fork's copy of the workspace, removed with the session."""
     next_prompt: str
     """The text of the prompt that followed in the original. Empty: there was none."""
     missing: str
-    """A sentence on what is not as it was then. Empty: all is."""
+    """A sentence on differences from the state at that time. Empty: there are none."""
 
 
 async def fork_session(
     session_id: str, at: int | None = None, *, store: SessionStore | None = None, is_mine: bool = False
 ) -> SessionFork:
-    """Make a new session that begins as another one was after a prompt: conversation, variables and files.
+    """Make a new session that begins at a prompt of another one: conversation, variables and files.
 
     It works in its own copy of the workspace, which is in the state folder of the user. The original stays as it is.
 
@@ -85,7 +85,7 @@ async def fork_session(
         session_id: The original, by its id or an unambiguous beginning of it.
         at: The number of the prompt, as `sessions show` counts them: 1 is the first one; 0: before it. The state is that in
             which the next prompt was asked. -1: before the last one, as `/rewind 1` is, and so on. None: the last one.
-        store: The store that has it. None: that of the default settings.
+        store: The store of the original. None: that of the default settings.
         is_mine: An agent of this program has the session open, and does not work.
 
     Raises:
@@ -107,7 +107,7 @@ async def fork_session(
 def session_to_resume(
     session_id: str, config: Config | None, at: int | None, store: SessionStore | None = None
 ) -> tuple[Config, str]:
-    """See `Agent.resume`. It blocks; with `at`, another thread makes the fork. Return the settings and the session."""
+    """Return the settings and the session for `Agent.resume`. Blocks; with `at`, another thread makes the fork."""
     store = store or session_store(None if config is None else config.sessions)
     if at is not None:
         with ThreadPoolExecutor(1) as thread:  # an event loop may run in this one
@@ -126,11 +126,11 @@ class _Fork:
             calls = reader.calls(self._root_id) if self._next is not None else []
             runs = reader.runs(self._root_id)
             self._last = self._next.root_run - 1 if self._next is not None else runs[-1].root_run if runs else 0
-            """The last run of the root that the fork has."""
+            """The last run of the root in the fork."""
             until = 0 if self._next is None else self._next.number
             since = float("inf") if self._next is None else self._next.root_run
             self._changed = {run.agent_id for run in reader.runs() if run.root_run >= since} - {self._root_id}
-            """The children that have worked since: their variables of then are not kept."""
+            """Children that have worked since: their variables of that time are not kept."""
         self._had_cells = any(call.name == CELL_TOOL and call.run < until for call in calls)
         self.session_id = new_session_id()
         self._home = store.copies / self.session_id
@@ -179,7 +179,6 @@ class _Fork:
         )
 
     async def _restore_files(self) -> None:
-        """Make the files of the copy those of then."""
         if self._next is None:
             return
         mark, _, state = (self._next.files or "").partition(":")
@@ -210,7 +209,7 @@ class _Fork:
             await self._in_thread(lambda: remove(str(git)))
 
     def _prepare(self, folder: Path) -> None:
-        """Make the variables in the new session's folder those of then. Raises: OSError."""
+        """Restore the variables in the new session's folder. Raises: OSError."""
         if self._next is not None:
             is_kept = use_variables_before(folder, self._root_id, self._next.number)
             if not is_kept and self._had_cells:
@@ -232,7 +231,7 @@ class _Fork:
 
 
 def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tuple[str, int, StoredRun | None]:
-    """The root, the number of the prompt, and the one that followed."""
+    """Return the root, the number of the prompt, and the next one."""
     root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
     if root is None:
         raise SessionError(f"the session {stored.session_id} has no prompt yet: ask something in it first")
@@ -247,10 +246,10 @@ def _place(reader: SessionReader, stored: StoredSession, at: int | None) -> tupl
 
 
 def fork_note(store: SessionStore, stored: StoredSession, last: tuple[str | None, int]) -> Mapping[str, Any]:
-    """What people and the model are to read of a fork: `news`, `missing`. Empty: it is none, or has gone on since.
+    """Return notes for people and the model about a fork: `news`, `missing`. Empty: it is none, or has gone on since.
 
     Args:
-        store: The store that has it.
+        store: The store of the session.
         stored: The session.
         last: Its root and the root's last run: another session may have begun in the same copy.
 
@@ -268,12 +267,12 @@ def fork_note(store: SessionStore, stored: StoredSession, last: tuple[str | None
 
 
 def missing_in(store: SessionStore, session_id: str) -> str:
-    """What is not in a fork of the past as it was then, in a sentence. Empty: nothing. It reads files."""
+    """Return a sentence on differences of a fork from the past. Empty: there are none. Reads files."""
     return str(_note(store, store.find(session_id)).get("missing", ""))
 
 
 def originals_of(store: SessionStore, stored: StoredSession) -> tuple[Path, ...]:
-    """Return the workspace of which that of a session is a copy, and those of which this one was. It reads files."""
+    """Return the original of a session's workspace, if that is a copy, and the originals of that. Reads files."""
     return tuple(map(Path, _note(store, stored).get("originals", ())))
 
 
@@ -294,7 +293,7 @@ def works_in_copy(store: SessionStore, stored: StoredSession) -> bool:
 
 
 class _WorkspaceCopying(Copying):
-    """Copies a workspace: without caches and our own folders, with links to folders of packages."""
+    """Copying of a workspace: without caches and our own folders, with links to folders of packages."""
 
     def __init__(self, originals: Sequence[Path], target: Path, given_up: threading.Event) -> None:
         super().__init__(MAX_FILES, MAX_BYTES)
@@ -303,7 +302,7 @@ class _WorkspaceCopying(Copying):
         self._path: list[str] = []
 
     def entry(self, source: int, target: int, name: str, depth: int) -> None:
-        """Copies an entry of a folder. Folders of installed packages become links; our own folders are left out."""
+        """Copy an entry of a folder. Folders of installed packages become links; our own folders are left out."""
         if self._given_up.is_set():
             raise CopyLimitError("it was cancelled")
         if name in NOT_COPIED:
@@ -322,7 +321,7 @@ class _WorkspaceCopying(Copying):
             self._path.pop()
 
     def link_target(self, target: str) -> str:
-        """Where the copy of a symbolic link leads. Args: target: where the link leads."""
+        """Return the target of a symbolic link in the copy. Args: target: where the link leads."""
         return target_in_copy(target, self._originals, self._target)
 
 
@@ -338,7 +337,7 @@ def copy_workspace(originals: Sequence[Path], target: Path, given_up: threading.
     Args:
         originals: The workspace, and those of which it is a copy itself.
         target: The new folder.
-        given_up: Once it is set, the work ends.
+        given_up: Set to end the work.
 
     Raises:
         SessionError: It is too large, or cannot be read or written.

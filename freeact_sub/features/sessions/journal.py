@@ -1,7 +1,7 @@
-"""`Journal`: records what the agents of one root do, and returns recorded answers after a crash.
+"""`Journal`: records the steps of one root's agents, and returns recorded answers after a crash.
 
-Where there is no session all of it does nothing. Agents need not ask: they tell of each step, and await it only where the
-disk must know before they go on.
+Without a session it does nothing. Agents need not ask: they report each step, and await it only where the disk must know
+before they go on.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from freeact_sub.sessions import KnownAnswer, SessionWriter, StoredAgent
 
 OF_CELLS: Final = (ev.CodeExecutionOutputChunk, ev.CodeExecutionOutput, ev.ToolOutput)
 CELL_CHARS: Final = 100_000
-"""Text of one cell that is kept; all of it is in the cell's file."""
+"""Most characters of one cell's text to keep; all of it is in the cell's file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,39 +43,38 @@ class BegunCall:
 
 @dataclass(kw_only=True)
 class _Unwritten:
-    """Output of a cell that is not written yet: text comes in small pieces, and the cell may clear or replace it."""
+    """Unwritten output of a cell: text comes in small pieces, and the cell may clear or replace it."""
 
     pieces: list[ev.CodeExecutionOutputChunk] = field(default_factory=list)
     updates: dict[str | None, ev.CodeExecutionOutputChunk] = field(default_factory=dict)
     """The newest state of each display that was replaced, by its id."""
     cleared: bool = False
-    """The cell has cleared its output, and is likely to do so again."""
+    """Whether the cell has cleared its output, and is likely to do so again."""
     chars: int = 0
-    """Characters of its text so far."""
 
 
 @dataclass(kw_only=True)
 class Journal:
-    """Records the agents of one root in their session."""
+    """The record of one root's agents in their session."""
 
     writer: SessionWriter | None = None
-    """None: nothing is kept."""
+    """The writer of the session. None: nothing is kept."""
     open_reader: OpenReader | None = None
-    """Reads what was kept. None: there is no session."""
+    """The reader of the session. None: there is no session."""
     variables: SessionVariables | None = None
-    """Saves the variables of agents. None: nothing is kept."""
+    """The saver of agents' variables. None: nothing is kept."""
     files: Path | None = None
     """The folder for states of the workspace's files. None: nothing is kept."""
     originals: Sequence[Path] = ()
     """The folders of which the workspace is a copy."""
     earlier: Sequence[EarlierPrompt] = ()
-    """The prompts of earlier programs that can be undone, until there is another one."""
+    """Prompts of earlier programs that can be undone, until there is another one."""
     root_run: int = 0
     """The number of the root's present or last run."""
     recorded: Recorded = field(default_factory=Recorded)
-    """What the core knows of it."""
+    """The core's part of the record."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
-    """The answers from before a crash, by digest; each is used once."""
+    """Answers from before a crash, by digest; each is used once."""
     _calls: Counter[str] = field(default_factory=Counter)
     _written: dict[str, list[ModelMessage]] = field(default_factory=dict)
     """Each agent's conversation as the session has it."""
@@ -87,13 +86,13 @@ class Journal:
         return self.writer is not None and self.writer.keeps
 
     def goes_on(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
-        """The session has this conversation of an agent already."""
+        """Note that the session has this conversation of an agent already."""
         self._written[agent_id] = list(messages)
 
     def run_begins(
         self, agent_id: str, agent: Callable[[], StoredAgent], prompt: str, budget: Budget, *, of_root: bool
     ) -> None:
-        """Records the start of a run. Args: agent: tells who begins it, where that is kept."""
+        """Record the start of a run. Args: agent: returns its agent, where that is kept."""
         if of_root:
             self.root_run += 1
             self.earlier = ()
@@ -106,13 +105,13 @@ class Journal:
         self.writer.run_begins(agent_id, number, self.root_run, prompt=prompt, budget=bounds)
 
     def keep_agent(self, agent: StoredAgent) -> None:
-        """Record an agent, and the mode that it has now."""
+        """Record an agent, and its present mode."""
         if self.writer is not None:
             self.writer.agent(**asdict(agent))
             self.writer.mode(agent.agent_id, agent.mode)
 
     def run_ends(self, result: RunResult, messages: Sequence[ModelMessage], *, of_root: bool) -> None:
-        """Records the end of a run. Args: of_root: its conversation goes on with the next run."""
+        """Record the end of a run. Args: of_root: its conversation goes on with the next run."""
         if self.writer is None:
             return
         self.messages(result.agent_id, messages)
@@ -123,7 +122,7 @@ class Journal:
             self._written.pop(result.agent_id, None)
 
     def messages(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
-        """Write what is new in an agent's conversation."""
+        """Write the new messages of an agent's conversation."""
         if self.writer is None:
             return
         written = self._written.get(agent_id, [])
@@ -135,13 +134,13 @@ class Journal:
             self.writer.messages(agent_id, same, list(messages[same:]))
 
     def undone(self, agent_id: str, runs: Sequence[int], *, undone: bool) -> None:
-        """Runs of an agent, by their numbers, were undone or done again."""
+        """Record that runs of an agent, by their numbers, were undone or done again."""
         self.earlier = ()
         if self.writer is not None:
             self.writer.undone(agent_id, runs, undone=undone)
 
     def can_be_undone(self, agent_id: str, tree: str) -> None:
-        """The present run of an agent can be undone. Args: tree: the files before it; empty: they are not kept."""
+        """Record that the present run of an agent can be undone. Args: tree: the files before it; empty: not kept."""
         if self.writer is not None:
             self.writer.files(agent_id, self.recorded.runs[agent_id], tree)
 
@@ -165,17 +164,17 @@ class Journal:
         return call
 
     def call_ends(self, call: BegunCall | None, *, outcome: str, result: str) -> None:
-        """A call has ended. Who uses its result awaits `committed` first."""
+        """Record the end of a call. A user of its result awaits `committed` first."""
         if call is not None and self.writer is not None:
             self.writer.call_ends(call.agent_id, call.run, call.number, outcome=outcome, result=result)
 
     async def committed(self) -> None:
-        """Waits until everything so far is committed."""
+        """Wait until all records so far are committed."""
         if self.writer is not None:
             await self.writer.commit()
 
     def take_answer(self, digest: str) -> Any:
-        """The answer to the same task from before a crash, used once. None: there is none."""
+        """Return the answer to the same task from before a crash, once, if there is one."""
         known = self.answers.get(digest)
         if not known or self.writer is None:
             return None
@@ -184,12 +183,12 @@ class Journal:
         return answer.value
 
     def keep_answer(self, agent_id: str, digest: str, value: Any) -> None:
-        """Something was answered that may be asked again after a crash."""
+        """Record an answer to a question that may be asked again after a crash."""
         if self.writer is not None:
             self.writer.answer(agent_id, self.root_run, digest, value)
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """Keep an event, if a session is kept and the event describes more than a moment."""
+        """Record an event that describes more than a moment."""
         if self.writer is None or event.momentary:
             return
         if isinstance(event, OF_CELLS):
@@ -257,7 +256,7 @@ def _joined(events: Sequence[ev.CodeExecutionOutputChunk]) -> Iterator[ev.CodeEx
 
 
 def jsonable(output: Any) -> Any:
-    """An answer as JSON has it; as text, where that cannot be."""
+    """Return an answer as JSON has it; as text, where that cannot be."""
     try:
         return to_jsonable_python(output)
     except Exception:  # noqa: BLE001  # border: a value of a type of the user's, whose serializer may raise anything

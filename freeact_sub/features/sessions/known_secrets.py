@@ -11,9 +11,9 @@ from freeact_sub.config.schema import Config, McpServerConfig
 from freeact_sub.errors import McpError
 
 MIN_CHARS: Final = 8
-"""Shorter values are not secrets; removing them would damage ordinary words."""
+"""Smallest length of a secret; removing shorter values would damage ordinary words."""
 NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE)$", re.IGNORECASE)
-"""Names of settings, variables and headers with these endings have secret values."""
+"""Endings of the names of settings, variables and headers with secret values."""
 
 
 def known_secrets(
@@ -43,7 +43,7 @@ def _of_servers(servers: Mapping[str, McpServerConfig]) -> Iterator[str]:
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[str]:
-    """Return the values whose names mark them as secrets."""
+    """Yield the values whose names mark them as secrets."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _named(value)
@@ -54,7 +54,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _headers(headers: Any) -> Iterator[str]:
-    """Return the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
+    """Yield the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
     for value in headers.values() if isinstance(headers, Mapping) else ():
         yield str(value)
         yield str(value).rpartition(" ")[2]
@@ -70,7 +70,7 @@ def _password(url: str | None) -> Iterator[str]:
 
 
 def _sign_in(server: str, url: str | None) -> Iterator[str]:
-    """Return the tokens with which a person is signed in now."""
+    """Yield the tokens with which a person is signed in now."""
     if url is None:
         return
     from freeact_sub.mcp.tokens import TokenFile  # noqa: PLC0415  # few agents have such servers

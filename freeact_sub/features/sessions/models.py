@@ -1,4 +1,4 @@
-"""The model of a session: what its name means. A conversation goes on where it was held, or where somebody says so now.
+"""The model of a session, and the meaning of its name. A conversation goes on where it was held, or where a person says now.
 
 A name alone is not enough: `openai-chat:NAME` is a model of one's own server with `base_url`, and one of a provider without.
 So a session keeps the settings that give its model a meaning, and the addresses that they led to.
@@ -18,21 +18,21 @@ from freeact_sub.sessions import StoredSession
 
 OF_ADDRESS: Final = ("base_url", "fallback_models")
 SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "code_actions", "answer_check", "profile")
-"""The settings that are kept, besides the names in `models`."""
+"""Settings that are kept, besides the names in `models`."""
 
 
 def model_json(config: Config, model: Model) -> str:
-    """Return what a session keeps about its model. Args: model: from the settings, or given by a program."""
+    """Return the session's record of its model. Args: model: from the settings, or given by a program."""
     settings = {name: getattr(config, name) for name in SETTINGS}
     names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
     return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)
 
 
 def with_model_of(stored: StoredSession, config: Config) -> Config:
-    """The settings with which a session goes on: with its model, unless somebody has chosen another one for it.
+    """Return the settings with which a session goes on: with its model, unless another one was chosen for it.
 
-    What somebody has chosen are the settings that a program gives to `Config`, and the arguments of `load_config`. Those of
-    files and variables are for new sessions: they do not say where this conversation may go.
+    A choice is a setting that a program gives to `Config`, or an argument of `load_config`. Settings of files and variables
+    are for new sessions: they do not decide where this conversation may go.
 
     Raises:
         SessionError: The session does not say which model it had.
@@ -65,12 +65,12 @@ def with_model_of(stored: StoredSession, config: Config) -> Config:
 
 
 def has_other_model(stored: StoredSession, config: Config) -> bool:
-    """Whether somebody has chosen another model for the session than it had."""
+    """Whether another model than its own was chosen for the session."""
     return "model" in config.model_fields_set and config.model is not None and config.model != stored.model
 
 
 def check_addresses(stored: StoredSession, config: Config, model: Model) -> None:
-    """Refuse a model that nobody has chosen and that is at another address than the session's: the environment has changed.
+    """Refuse an unchosen model at another address than the session's: the environment has changed.
 
     Raises:
         SessionError: The conversation would go to somebody else.
@@ -90,7 +90,7 @@ def check_addresses(stored: StoredSession, config: Config, model: Model) -> None
 
 
 def _models(now: ModelsConfig, kept: Mapping[str, str | None]) -> ModelsConfig:
-    """The names of now with what the session meant by them. One that meant an object of a program means nothing."""
+    """Return the present names with the session's meanings. One that meant an object of a program means nothing."""
     names = {name: value for name, value in {**now.names, **kept}.items() if value is not None}
     return ModelsConfig(max_concurrent=now.max_concurrent, **names)
 
@@ -104,10 +104,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _without_secrets(stored: StoredSession, settings: dict[str, Any], now: Config) -> dict[str, Any]:
-    """The settings, with the secrets of the settings of now that are the same otherwise.
+    """Return the settings, with the secrets of those present settings that are otherwise equal.
 
     Raises:
-        SessionError: A secret was left out of a setting that is another one now.
+        SessionError: A secret was left out of a setting that has changed.
     """
     for name, value in settings.items():
         if SECRET not in (kept := _json(value)):

@@ -1,7 +1,7 @@
-"""The prompts of a session's root, and what is kept of the variables before each of them.
+"""Prompts of a session's root, and the kept variables before each of them.
 
-A session has one snapshot of the root's variables, that of now. Before each prompt that can be undone the snapshot gets a
-second name here: of what has not changed since the prompt before, nothing is stored twice.
+A session has one snapshot of the root's variables, the present one. Before each prompt that can be undone the snapshot gets
+a second name here: values that have not changed since the prompt before are not stored twice.
 """
 
 import os
@@ -17,14 +17,14 @@ from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import link_or_copy
 
 SAVED_UP_TO: Final = "saved-up-to"
-"""The suffix of a snapshot's mark: when the last cell ended that is in it."""
+"""The suffix of a snapshot's mark: the end of the last cell in it."""
 MAX_STATES: Final = 50
 MAX_BYTES: Final = 2 * 2**30
-"""The bound on what only these states still name."""
+"""Size limit of all files that only these states still name."""
 
 
 def path_of_mark(folder: Path, agent_id: str) -> Path:
-    """The mark of an agent's snapshot. Args: folder: with the variables of all agents."""
+    """Return the mark of an agent's snapshot. Args: folder: with the variables of all agents."""
     return folder / f"{agent_id}.{SAVED_UP_TO}"
 
 
@@ -60,7 +60,7 @@ def copy_snapshot(folder: Path, target: Path, agent_id: str) -> None:
 
 
 def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
-    """Make a session's variables those before a run of the root. Return whether they were kept; if not, there are none now.
+    """Restore the variables before a run of the root. Return whether they were kept; if not, there are none now.
 
     Args:
         folder: The session's folder.
@@ -80,7 +80,7 @@ def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
 
 
 def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:
-    """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
+    """Remove the oldest snapshots of children, until all of them together take no more than this.
 
     Args:
         folder: The folder of a session's variables.
@@ -123,9 +123,9 @@ def _states(past: Path) -> list[Path]:
 
 
 def prompts_of(reader: SessionReader, agent_id: str) -> list[StoredRun]:
-    """The prompts of the root that its model has read, in order: the first one is prompt 1.
+    """Return the prompts of the root that its model has read, in order: the first one is prompt 1.
 
-    What was undone, commands of a person (`!`), summaries and programs are none.
+    Undone prompts, commands of a person (`!`), summaries and programs do not count.
     """
     runs = reader.runs(agent_id)
     started = [event for event in reader.events(agent_id) if isinstance(event, AgentStarted)]

@@ -1,9 +1,9 @@
 """`SessionVariables`: the variables of all agents of a session, saved into files, and put into new kernels.
 
-Those of the root are saved after each cell, while it goes on. Those of a child are saved when it ends, for then it can be
-resumed; before that, now and then after a cell, in case the program is killed. One snapshot of an agent is made at a time;
-cells that end meanwhile are in the next one. Beside the snapshot stands the time of the last cell that is in it, so that a
-model whose program was killed in between reads that what came later is missing.
+The root's are saved after each cell, while it goes on. A child's are saved when it ends, for then it can be resumed; before
+that, now and then after a cell, in case the program is killed. One snapshot of an agent is made at a time; cells that end
+meanwhile are in the next one. Beside the snapshot stands the time of the last cell in it, so that a model whose program was
+killed in between reads that later values are missing.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ MARK_CHARS: Final = 32
 KEEP_SECONDS: Final = 5.0
 """Seconds that a prompt waits for the variables before it to be saved."""
 CHILD_SECONDS: Final = 10.0
-"""Between two snapshots of a child that is at work."""
+"""Seconds between two snapshots of a child that is at work."""
 CHILD_BYTES: Final = 256 * 2**20
-"""Bytes of one child's variables; beyond it the smallest variables are kept."""
+"""Most bytes of one child's variables; beyond it the smallest variables are kept."""
 CHILDREN_BYTES: Final = 2**30
-"""Bytes of all children's variables of a session; the children that ended first lose theirs."""
+"""Most bytes of all children's variables of a session; the children that ended first lose theirs."""
 
 CHANGE_VARIABLES: Final = (ev.CodeExecutionOutput, ev.KernelLost, ev.ToolOutput)
 """Events after which variables may be others."""
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 
 
 class SessionVariables:
-    """See above."""
+    """Saved variables of all agents of a session."""
 
     def __init__(self, folder: Path, last_cell: Callable[[str], Awaitable[float]], notice: Callable[[str], None]) -> None:
         """Save nothing yet.
 
         Args:
             folder: The folder of the session's variables.
-            last_cell: When the last cell of an agent ended, by its id; 0: it had none.
+            last_cell: Returns when the last cell of an agent ended, by its id; 0: it had none.
             notice: Tells people something.
         """
         self._folder = folder
@@ -58,14 +58,14 @@ class SessionVariables:
         self._root_id = ""
 
     def of_root(self, agent_id: str, kernel: UsedKernel, ask: Ask) -> "FollowedVariables":
-        """Follow the root, until `FollowedVariables.aclose`. Args: kernel: its own. ask: on its behalf."""
+        """Follow the root, until `FollowedVariables.aclose`. Args: kernel: its own. ask: asks on its behalf."""
         self._root_id = agent_id
         variables = FollowedVariables(self._folder, agent_id, kernel, ask, self._notice, last_cell=self._last_cell)
         self._at_work[agent_id] = variables
         return variables
 
     def of_child(self, agent_id: str, kernel: UsedKernel, ask: Ask, notice: Callable[[str], None]) -> "FollowedVariables":
-        """Follow a child, until `FollowedVariables.aclose`. Args: see `of_root`. notice: tells people of the child."""
+        """Follow a child, until `FollowedVariables.aclose`. Args: as for `of_root`. notice: tells people of the child."""
 
         async def on_end() -> None:
             if self._at_work.get(agent_id) is variables:
@@ -85,7 +85,7 @@ class SessionVariables:
             await self._at_work[self._root_id].settled()
 
     async def keep(self, run: int) -> None:
-        """Keep the root's variables as they are before a run of it, unless saving takes long. Args: run: its number."""
+        """Keep the root's variables of before a run, unless saving takes long. Args: run: its number."""
         if (root := self._at_work.get(self._root_id)) is not None and await root.settled(KEEP_SECONDS):
             await asyncio.to_thread(keep_variables, self._folder, self._root_id, run)
 
@@ -97,7 +97,7 @@ class SessionVariables:
 
 
 class FollowedVariables(KernelVariables):
-    """Saves the variables of one agent while it is open."""
+    """The saver of one agent's variables while it is open."""
 
     def __init__(
         self,
@@ -117,15 +117,15 @@ class FollowedVariables(KernelVariables):
             folder: The folder of the session's variables.
             agent_id: The agent.
             kernel: Its own.
-            ask: On its behalf.
+            ask: Asks on its behalf.
             notice: Tells people something.
-            last_cell: See `SessionVariables`.
-            of_child: The model reads what was not saved only if the child is resumed.
+            last_cell: As for `SessionVariables`.
+            of_child: The model reads of unsaved variables only if the child is resumed.
             on_end: Called last.
         """
         super().__init__(folder / agent_id, agent_id, kernel, ask, notice)
         self.is_paused = False
-        """Saves nothing: the stored variables must stay until they are restored."""
+        """Whether saving is paused: the stored variables must stay until they are restored."""
         self._last_cell = last_cell
         self._of_child = of_child
         self._on_end = on_end
@@ -135,12 +135,12 @@ class FollowedVariables(KernelVariables):
         """The end of the last unsaved cell."""
         self._saving: asyncio.Task[None] | None = None
         self._problem = ""
-        """Why the last attempt to save has failed. Empty: it has not."""
+        """The reason why the last attempt to save has failed. Empty: it has not."""
         self._is_last = False
-        """The kernel is about to be replaced: `restore` tells what was not saved."""
+        """Whether the kernel is about to be replaced: `restore` tells what was not saved."""
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """The end of a cell or of a kernel of the agent triggers a snapshot."""
+        """Save after the end of a cell or of a kernel of the agent."""
         if isinstance(event, ev.ToolOutput) and event.tool_name != "reset_kernel":
             return
         if not isinstance(event, ev.CodeExecutionOutput):
@@ -148,7 +148,7 @@ class FollowedVariables(KernelVariables):
         self.want(event.time)
 
     def want(self, cell_ended: float) -> None:
-        """Saves the variables soon, unless saving is paused. Args: cell_ended: the end of the last cell to include."""
+        """Save the variables soon, unless saving is paused. Args: cell_ended: the end of the last cell to include."""
         if not self.is_paused:
             self._wanted = cell_ended
             if self._saving is None:
@@ -159,7 +159,7 @@ class FollowedVariables(KernelVariables):
         self.want(time.time())
 
     async def aclose(self) -> None:
-        """Wait for the last snapshot, within a bound. Of a child, whose kernel ends, one is made."""
+        """Wait for the last snapshot, within a bound. For a child, whose kernel ends, one is made."""
         self._ending.set()
         if self._of_child and self.kernel.is_used:
             self.want(time.time())
@@ -171,7 +171,7 @@ class FollowedVariables(KernelVariables):
             await self._on_end()
 
     async def settled(self, seconds: float = SAVE_SECONDS) -> bool:
-        """Wait until nothing is being saved, within a bound. Return whether it is so."""
+        """Wait until nothing is being saved, within a bound. Return whether that was reached."""
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=seconds)
         return self._saving is None
@@ -198,7 +198,7 @@ class FollowedVariables(KernelVariables):
         return news
 
     async def last_cell(self) -> float:
-        """Return when the last cell of the agent ended, as the session has it."""
+        """Return the time at which the last cell of the agent ended, as the session has it."""
         return await self._last_cell(self.agent_id)
 
     def saved_up_to(self) -> float:
@@ -208,7 +208,6 @@ class FollowedVariables(KernelVariables):
         return 0.0
 
     async def _save(self) -> None:
-        """Save until nothing new is left."""
         try:
             while self._wanted is not None:
                 if self._of_child:
