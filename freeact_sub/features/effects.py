@@ -1,18 +1,18 @@
-"""`EffectsFeature`: tries a cell while a person is asked whether it may run, and tells what it did (docs/effects.md).
+"""`EffectsFeature`: tries a cell while a person is asked whether it may run, and tells its effects (docs/effects.md).
 
 `AgentTrials` run cells in copies of their agent's kernel that can change nothing. The kernel's side is
 `kernels/guest/trial.py`, its wall `wall/of_trials.py` and `layer.seal`.
 
 The copy is a branch with an own copy of the workspace, behind a wall of its own. It answers to `TrialHost`, never to a
-person or to the agent's servers, and is ended with all that it has started: at the end of the cell, at the first thing that
+person or to the agent's servers, and is ended with all that it has started: at the end of the cell, at the first action that
 must not happen unasked, when its time is up, when the question is decided, and with its run.
 
-A model may write several cells in one response. They are asked about at once, and run one after the other: what a later one
-does is known when the earlier ones have run, or are denied. `CellTurns` is their order, so that a cell is tried in the
+A model may write several cells in one response. They are asked about at once, and run one after the other: the effects of a
+later one are known when the earlier ones have run, or are denied. `CellTurns` is their order, so that a cell is tried in the
 kernel that it would find.
 
-`file_effects` compares the copy of the workspace with the workspace. It was written by code that nobody has approved: it is
-reached folder by folder, without following a link.
+`file_effects` compares the copy of the workspace with the workspace. The copy was written by code that nobody has approved:
+it is reached folder by folder, without following a link.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
 
 SHOWN: Final = 100
-"""Paths that are shown; the last one says how many there are besides."""
+"""Most paths to show; the last one tells how many more there are."""
 TEXT_BYTES: Final = 256 << 10
-"""A longer file is described by its size."""
+"""Size limit of a shown file; a larger one is described by its size."""
 DIFF_LINES: Final = 200
 LINE_CHARS: Final = 400
 TURN_SECONDS: Final = 30.0
-"""A trial waits so long for a cell that runs. It is tried again whenever somebody looks."""
+"""Seconds that a trial waits for a running cell. It is tried again at each look of a person."""
 NOT_DECIDED: Final = "the cell before it is not decided yet, and this one runs after it"
 STILL_RUNS: Final = "the cell before it still runs"
 WORDS: Final = {
@@ -76,35 +76,35 @@ WORDS: Final = {
     "skill": "load a skill",
     "task": "start a child",
 }
-"""The words for each request, by its method."""
+"""Words for each request, by its method."""
 NAMES: Final = ("command", "server", "tool", "description", "prompt", "name")
-"""Parameters that say more."""
+"""Parameters that tell more about a request."""
 CHARS: Final = 120
 LOOK_SECONDS: Final = 20.0
-"""The most that looking at a trial's files may take."""
+"""Seconds that looking at a trial's files may take."""
 START_SECONDS: Final = 10.0
-"""Past it there is no trial: the kernel computes, or the machine is busy."""
+"""Seconds to start a trial. Past them there is none: the kernel computes, or the machine is busy."""
 CLOSE_SECONDS: Final = 10.0
 OWN_CELL_SECONDS: Final = 5.0
 TRIAL: Final = "freeact_guest.trial"
-"""It is made anew in the copy (`wall/of_trials.py`): code in the kernel may have changed what the package has."""
+"""The module of trials, made anew in the copy (`wall/of_trials.py`): code in the kernel may have changed the package."""
 INTERRUPT_SECONDS: Final = 2.0
 GRACE_SECONDS: Final = 3.0
-"""After its time is up, a cell that does not end is killed with its kernel within this time."""
+"""Seconds after its time until a cell that does not end is killed with its kernel."""
 GIB: Final = 1 << 30
 REASON_CHARS: Final = 300
 VARIABLES: Final = 200
-"""Changed variables that are shown."""
+"""Most changed variables to show."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TRIALS_AT_ONCE: Final = 2
-"""Trials of cells, of all agents of a root."""
+"""Most trials at once, of all agents of a root."""
 
 
 def file_effects(own: OwnFiles, changes: Changes) -> tuple[FileEffect, ...]:
-    """The changes, sorted by path. Blocks. Raises: OSError: The copy cannot be read any more."""
+    """Return the changes, sorted by path. Blocks. Raises: OSError: The copy cannot be read any more."""
     effects = []
     with own.opened() as copy, opened_workspace(own.workspace) as workspace:
         for path in sorted(changes.paths)[:SHOWN]:
@@ -131,7 +131,7 @@ class _Standing:
 
     @classmethod
     def at(cls, root: int, path: str) -> "_Standing | None":
-        """The entry at a path. None: there is none that can be reached without a link."""
+        """Return the entry at a path. None: there is none that can be reached without a link."""
         try:
             with around(root, path.rstrip("/")) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -144,7 +144,7 @@ class _Standing:
 
 
 def _content(folder: int, name: str) -> tuple[str | None, dict[str, bytes]]:
-    """The text of a file, and its extended attributes. None: it is no text, too long, or cannot be read."""
+    """Return a file's text, and its extended attributes. None: it is no text, too long, or cannot be read."""
     attributes: dict[str, bytes] = {}
     with contextlib.suppress(OSError, UnicodeDecodeError), opened_file(folder, name) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -154,7 +154,7 @@ def _content(folder: int, name: str) -> tuple[str | None, dict[str, bytes]]:
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
-    """The extended attributes of a file, without those of the layer that the copy is; none where the system has none."""
+    """Return a file's extended attributes, without those of the copy's layer; none where the system has none."""
     try:
         names = [name for name in os.listxattr(descriptor) if "overlay" not in name]
         return {name: os.getxattr(descriptor, name) for name in names}
@@ -188,7 +188,7 @@ def _note(old: _Standing | None, new: _Standing | None) -> str:
 
 
 def _other_notes(old: _Standing, new: _Standing) -> Iterator[str]:
-    """What has changed besides the content."""
+    """Yield words for changes besides the content."""
     if stat.S_IMODE(old.mode ^ new.mode) and not stat.S_ISLNK(new.mode):
         yield f"mode {stat.S_IMODE(old.mode):o} -> {stat.S_IMODE(new.mode):o}"
     if old.owner != new.owner:
@@ -208,7 +208,6 @@ class CellTurn:
     """The place of one cell."""
 
     code: str
-    """What will run."""
     state: Literal["asked", "allowed"] = "asked"
 
 
@@ -217,7 +216,7 @@ class CellTurns:
 
     def __init__(self) -> None:
         self.ran = 0
-        """Cells that have begun or ended. Another number: a trial that was made before does not hold."""
+        """Cells that have begun or ended. A trial made at another number does not hold."""
         self._turns: list[CellTurn] = []
         self._running = 0
         self._changed = asyncio.Event()
@@ -250,7 +249,7 @@ class CellTurns:
             self._change()
 
     async def come(self, turn: CellTurn) -> str:
-        """Wait until no cell comes before this one. Returns why it does not come now; empty: it does."""
+        """Wait until no cell comes before this one. Return why it does not come now; empty: it does."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 while before := self._before(turn):
@@ -280,17 +279,16 @@ class CellTurns:
 
 
 class TrialHost:
-    """Handles the requests of one trial."""
+    """Handler of the requests of one trial."""
 
     def __init__(self, agent: TreeAgent) -> None:
-        """Args: agent: whose cell is tried; its policy decides."""
+        """Args: agent: the cell's; its policy decides."""
         self._agent = agent
         self.folders: tuple[Path, ...] = ()
-        """The trial's own."""
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The action that the trial must not do, once it wants to do one."""
         self.looked = asyncio.Event()
-        """Set when its files have been looked at. Until then the code that was stopped gets no reply, so it waits."""
+        """Set after the look at its files. Until then the code that was stopped gets no reply, so it waits."""
 
     async def reply(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> str | None:
         """Reply to a request that needs nobody; at any other request the trial ends."""
@@ -307,7 +305,7 @@ class TrialHost:
         raise asyncio.CancelledError  # where the code waits for the reply, it is interrupted
 
     async def _wanted(self, params: Mapping[str, Any]) -> str:
-        """Words for an action that must not happen. Empty: it may; `WALLED`: behind the wall for programs that only read.
+        """Return words for an action that must not happen. Empty: it may; `WALLED`: behind the wall of programs that read.
 
         Raises:
             ApprovalDeniedError: A rule denies it.
@@ -349,14 +347,14 @@ class AgentTrials:
     """The trials of one agent."""
 
     def __init__(self, agent: TreeAgent, places: asyncio.Semaphore) -> None:
-        """There is none yet. Args: agent: its policy decides. places: the right of a trial to run; more wait."""
+        """Args: agent: its policy decides. places: the right of a trial to run; more wait."""
         self._agent, self._places = agent, places
         self._running: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.turns = CellTurns()
 
     def of(self, call: Call) -> TryOut | None:
-        """Return the trial of a call, or why there is none. None: it is no cell."""
+        """Return the trial of a call, or why there is none. None: the call is no cell."""
         if not isinstance(call, CodeAction):
             return None
         reason = ""
@@ -367,7 +365,7 @@ class AgentTrials:
         return Effects(status="refused", reason=reason, off=True) if reason else TrialOfCell(self, call)
 
     async def aclose(self) -> None:
-        """End those that run, and try nothing any more."""
+        """End running trials, and make no more."""
         self._is_closed = True
         deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
         while tasks := {*self._running}:
@@ -426,11 +424,11 @@ class TrialOfCell(CallTrial):
         self._trials, self._turn = trials, trials.turns.ask(cell.code)
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
-        """See `CallTrial`."""
+        """Try the cell."""
         return self._trials.try_out(call, self._turn)
 
     def decided(self, decision: Decision) -> None:
-        """See `CallTrial`."""
+        """Note the decision."""
         self._trials.turns.decided(self._turn, decision)
 
 
@@ -446,7 +444,7 @@ class CellTrial:
         host.folders = tuple(filter(None, (kernel.scratch, None if own is None else own.root)))
 
     async def run(self, code: str) -> dict[str, Any]:
-        """Run the cell; the fields of `Effects`."""
+        """Run the cell; return the fields of `Effects`."""
         await own_cell(self._kernel, "freeact.before()", OWN_CELL_SECONDS, module=TRIAL)
         running = asyncio.create_task(self._cell(code), name="cell in a trial")
         try:
@@ -497,7 +495,7 @@ class CellTrial:
             return await cell.reply()
 
     def _bound_met(self, told: Mapping[str, Any]) -> str:
-        """Words for the bound of the trial at which the cell failed. Empty: it failed by itself."""
+        """Return words for the bound of the trial at which the cell failed. Empty: it failed by itself."""
         met = told.get("bound")
         if met == "file":
             return f"it writes a file of more than {self._bound}"
@@ -517,7 +515,7 @@ class CellTrial:
         return ""
 
     async def _variables(self) -> tuple[tuple[VariableChange, ...], Mapping[str, Any]]:
-        """The report of the trial: on its variables, and on all else; nothing of it is trusted."""
+        """Return the trial's report on variables, and on all else; nothing of it is trusted."""
         scratch, name = self._kernel.scratch, f"variables-{uuid.uuid4().hex}"
         if self._kernel.lost_reason is not None or scratch is None:
             return (), {}
@@ -550,7 +548,6 @@ async def _outdated_by(own: OwnFiles) -> tuple[str, ...]:
 
 
 def _names(told: Any) -> str:
-    """Names that a trial has told of."""
     return _short(", ".join(map(str, told[:5]))) if isinstance(told, list) else ""
 
 
@@ -587,13 +584,13 @@ class EffectsPart(RunPart):
             return await proceed()
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
-        """End those that run: their copies must not outlive the kernel's agent."""
+        """End running trials: their copies must not outlive the kernel's agent."""
         del ending, kernel
         await self._trials.aclose()
 
 
 class TrialAdviser(Adviser):
-    """Shows what a cell would do."""
+    """An adviser that shows the effects of a cell."""
 
     def __init__(self, trials: AgentTrials) -> None:
         self._trials = trials
@@ -604,14 +601,14 @@ class TrialAdviser(Adviser):
 
 
 class EffectsFeature(Feature):
-    """Tries the cells of a tree of agents, a few at once."""
+    """Trials of the cells of a tree of agents, a few at once."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(TRIALS_AT_ONCE)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Make what belongs to the event loop: the root may be opened in another one."""
+        """Make the objects of the event loop: the root may be opened in another one."""
         self._places = asyncio.Semaphore(TRIALS_AT_ONCE)
         yield
 

@@ -41,7 +41,7 @@ DIFF_LINES: Final = 200
 MAX_STATES: Final = 50
 MAX_KERNELS: Final = 3
 MAX_SAVED_BYTES: Final = 4 * 2**30
-"""The bound on variables in files, for all states."""
+"""Size limit of variables in files, for all states."""
 MOVE_SECONDS: Final = 600.0
 CLOSE_SECONDS: Final = 30.0
 NOT_KEPT: Final = "no earlier states of the files are kept"
@@ -62,7 +62,7 @@ async def effects_since(
         present: The kernel.
         files: The files that differ.
         problem: Why files cannot be compared. Empty: they can.
-        known: The variables that there were are known.
+        known: The variables of before are known.
     """
     problems, variables = [f"files: {problem}"] if problem else [], list[VariableChange]()
     try:
@@ -95,13 +95,13 @@ class UndoReport:
     """The outcome of undo or redo."""
 
     prompts: tuple[str, ...]
-    """The prompts that were undone or redone, in order."""
+    """Prompts that were undone or redone, in order."""
     files: tuple[str, ...]
     """Paths in the workspace that were written or removed."""
     files_problem: str = ""
-    """Why files were not restored. Empty: they were, except those that `.gitignore` names."""
+    """The reason why files were not restored. Empty: they were, except those that `.gitignore` names."""
     variables_problem: str = ""
-    """Why variables were not restored. Empty: they were, except `lost`."""
+    """The reason why variables were not restored. Empty: they were, except `lost`."""
     lost: tuple[LostVariable, ...] = ()
 
 
@@ -112,25 +112,23 @@ class _BetweenPrompts:
     history: list[ModelMessage]
     due: News | None = None
     untold: str = ""
-    """The kernel's past that it, or the model, was not given yet (`KernelPast`)."""
+    """The untold past of the kernel, for it or for the model (`KernelPast`)."""
     mode: Mode = "ask"
     """The mode whose wall the kernel has."""
     tree: str = ""
     """The tree of the files. Empty: they are not stored."""
     files_problem: str = ""
     is_new: bool = False
-    """Whether nothing had run in the kernel."""
+    """Whether nothing has run in the kernel."""
     kernel: Kernel | None = None
     saved: Path | None = None
-    """The variables in files."""
+    """Files with the variables."""
     saved_bytes: int = 0
     variables_problem: str = NOT_KEPT
 
 
 @dataclass(kw_only=True, eq=False)
 class _Restored:
-    """The result of moving to a state."""
-
     files: list[str] = field(default_factory=list)
     files_problem: str = ""
     variables_problem: str = ""
@@ -141,7 +139,7 @@ class Undo:
     """The states of one root agent while it is open."""
 
     def __init__(self, loop: AgentLoop, workspace: Path, journal: Journal) -> None:
-        """Args: loop: the agent's. journal: records what is undone."""
+        """Args: loop: the agent's. journal: records undone runs."""
         history, earlier = loop.agent.run.record.history, journal.earlier[-MAX_STATES:]
         self._loop, self._journal = loop, journal
         self._files = ShadowFiles(workspace, journal.files, originals=journal.originals)
@@ -151,7 +149,7 @@ class Undo:
         self._runs = [each.run for each in earlier]
         """The number of each prompt's run, as the session counts them."""
         self._states: list[_BetweenPrompts | None] = [*(_of_earlier(each, history) for each in earlier), None]
-        """One more than the prompts; None marks the agent's present state."""
+        """States around the prompts, one more than these; None marks the agent's present state."""
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._saves = 0
@@ -171,7 +169,7 @@ class Undo:
         return tuple(self._prompts[self._position :])
 
     async def keep(self, prompt: str) -> None:
-        """Keeps the present state, before a prompt."""
+        """Keep the present state, before a prompt."""
         async with self._one_at_a_time:
             await self._keep(prompt)
 
@@ -200,7 +198,7 @@ class Undo:
         await self._thin_out()
 
     async def move(self, steps: int) -> UndoReport:
-        """Moves to another state. Args: steps: prompts to redo; negative: to undo.
+        """Move to another state. Args: steps: prompts to redo; negative: to undo.
 
         Raises:
             FreeactError: There are fewer prompts.
@@ -250,7 +248,7 @@ class Undo:
         )
 
     async def diff(self, prompts: int) -> str:
-        """Return what has changed of the files since before so many prompts, as a unified diff.
+        """Return a unified diff of the files since before so many prompts.
 
         Raises:
             FreeactError: There are not so many, or the files cannot be compared.
@@ -259,7 +257,7 @@ class Undo:
         return "".join(await asyncio.to_thread(lambda: [unified(file) for file in changed]))
 
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
-        """Return the files that have changed since the last prompt, and their lines that came and went.
+        """Return the files changed since the last prompt, and their numbers of added and removed lines.
 
         Raises:
             FreeactError: The files cannot be compared.
@@ -268,7 +266,7 @@ class Undo:
         return await asyncio.to_thread(lambda: [(file.path, line_counts(file)) for file in changed])
 
     async def effects(self, prompts: int) -> Effects:
-        """Return what has changed since before so many prompts.
+        """Return the changes since before so many prompts.
 
         Raises:
             FreeactError: There are not so many.
@@ -294,7 +292,7 @@ class Undo:
             return await self._files.changed(before.tree, await self._files.record())
 
     async def aclose(self) -> None:
-        """Drops all states."""
+        """Drop all states."""
         if self._saving is not None:
             await end_task(self._saving)
         for state in self._states:
@@ -330,7 +328,7 @@ class Undo:
         await self._drop(target)
 
     async def _present(self) -> _BetweenPrompts:
-        """Returns the present state, without the kernel."""
+        """Return the present state, without the kernel."""
         kernel = self._loop.kernel
         state = _BetweenPrompts(
             history=list(self._loop.agent.run.record.history),
@@ -375,7 +373,7 @@ class Undo:
             await self._keep_variables(present)  # these kernels live on and may change from now
 
     async def _keep_variables(self, state: _BetweenPrompts) -> None:
-        """Keeps the kernel's variables, as a branch or in files."""
+        """Keep the kernel's variables, as a branch or in files."""
         if state.is_new:
             return
         try:
@@ -387,14 +385,13 @@ class Undo:
                 state.variables_problem = str(error)
 
     async def _save(self, state: _BetweenPrompts, kernel: Kernel) -> None:
-        """Saves a kernel's variables into files."""
         self._saves += 1
         folder = self._folder / str(self._saves)
         state.saved_bytes = (await branching(kernel, KernelSnapshotError).snapshot(folder)).size_bytes
         state.saved = folder
 
     async def _thin_out(self) -> None:
-        """Keeps the kernels of the nearest states, and saves the variables of the others in the background."""
+        """Keep the kernels of the nearest states, and save the variables of the others in the background."""
         await self._settle()
         here = self._position
         with_kernel = [state for state in self._by_distance(here) if state.kernel is not None]
@@ -449,20 +446,20 @@ def _of_earlier(prompt: EarlierPrompt, history: Sequence[ModelMessage]) -> _Betw
 
 
 class UndoPart(RunPart):
-    """Keeps the state before the prompt of one run."""
+    """The keeper of the state before the prompt of one run."""
 
     def __init__(self, feature: "UndoFeature") -> None:
         self._feature = feature
 
     async def opening(self, said: str, *, is_prompt: bool) -> str:
-        """Keep the present state: what hooks and the session have done before the prompt stays when it is undone."""
+        """Keep the present state: the work of hooks and the session before the prompt stays when it is undone."""
         if is_prompt:
             await self._feature.keep(said)
         return ""
 
 
 class UndoFeature(Feature):
-    """The prompts of a root that can be undone and redone, once `keep_undo` was called."""
+    """Prompts of a root that can be undone and redone, once `keep_undo` was called."""
 
     name = "undo"
 
@@ -471,7 +468,7 @@ class UndoFeature(Feature):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Forget everything with the root."""
+        """Forget all states with the root."""
         try:
             yield
         finally:
@@ -488,7 +485,7 @@ class UndoFeature(Feature):
         return whole_root(self.root)
 
     async def keep(self, prompt: str) -> None:
-        """Keep the present state, if anything is kept."""
+        """Keep the present state, once `keep_undo` was called."""
         if self._undo is not None:
             await self._undo.keep(prompt)
 
@@ -532,7 +529,7 @@ class UndoFeature(Feature):
         return await self._kept().previews(most)
 
     async def diff(self, prompts: int = 1) -> str:
-        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+        """Return a unified diff of the workspace's files since before the last prompt, or the last few.
 
         It includes changes by any program, and a run may be live. Files that `.gitignore` names are left out.
         """
@@ -543,20 +540,20 @@ class UndoFeature(Feature):
         return await self._kept().line_changes()
 
     async def effects(self, prompts: int = 1) -> Effects:
-        """Return what has changed since before the last prompt, or the last few: variables and files, as a trial tells them.
+        """Return the changes since before the last prompt, or the last few: variables and files, as a trial tells them.
 
         `reason` says what could not be compared. Raises AgentBusyError if a run is live.
         """
         return await (await self._at_rest()).effects(prompts)
 
     def _kept(self) -> Undo:
-        """Return what is kept. Raises: FreeactError: Nothing is."""
+        """Return the states. Raises: FreeactError: `keep_undo` was not called."""
         if self._undo is None:
             raise FreeactError(NOTHING_KEPT)
         return self._undo
 
     async def _at_rest(self) -> Undo:
-        """Return what is kept. Raises: AgentBusyError: A run is live."""
+        """Return the states. Raises: AgentBusyError: A run is live."""
         loop = self._whole_root.opened
         if await self._whole_root.is_busy() or loop.agent.run.is_live:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
