@@ -54,7 +54,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
 
 SHOWN: Final = 100
-"""Most paths to show; the last one tells how many more there are."""
+"""Maximum paths to show; the last one tells how many more there are."""
 TEXT_BYTES: Final = 256 << 10
 """Size limit of a shown file; a larger one is described by its size."""
 DIFF_LINES: Final = 200
@@ -94,13 +94,13 @@ GRACE_SECONDS: Final = 3.0
 GIB: Final = 1 << 30
 REASON_CHARS: Final = 300
 VARIABLES: Final = 200
-"""Most changed variables to show."""
+"""Maximum changed variables to show."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TRIALS_AT_ONCE: Final = 2
-"""Most trials at once, of all agents of a root."""
+"""Maximum trials at once, of all agents of a root."""
 
 
 def file_effects(own: OwnFiles, changes: Changes) -> tuple[FileEffect, ...]:

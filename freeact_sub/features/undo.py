@@ -248,10 +248,10 @@ class Undo:
         )
 
     async def diff(self, prompts: int) -> str:
-        """Return a unified diff of the files since before so many prompts.
+        """Return a unified diff of the files since before the last few prompts.
 
         Raises:
-            FreeactError: There are not so many, or the files cannot be compared.
+            FreeactError: There are fewer prompts, or the files cannot be compared.
         """
         changed = await self._changed(prompts)
         return "".join(await asyncio.to_thread(lambda: [unified(file) for file in changed]))
@@ -266,10 +266,10 @@ class Undo:
         return await asyncio.to_thread(lambda: [(file.path, line_counts(file)) for file in changed])
 
     async def effects(self, prompts: int) -> Effects:
-        """Return the changes since before so many prompts.
+        """Return the changes since before the last few prompts.
 
         Raises:
-            FreeactError: There are not so many.
+            FreeactError: There are fewer prompts.
         """
         try:
             files, problem = await self._changed(prompts), ""

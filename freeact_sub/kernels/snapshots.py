@@ -237,7 +237,7 @@ class Stored(BaseModel):
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of ours, of one agent alone, into which a snapshot is to be put."""
+    """A folder of ours, for the snapshot of one agent alone."""
 
     folder: Path
     """The folder; made if need be."""
@@ -245,7 +245,7 @@ class Store:
     keep: Collection[str] = ()
     """Variables in the folder that stay, as long as the kernel has none of these names."""
     max_bytes: int = 2**50
-    """Most bytes of all files."""
+    """Maximum bytes of all files."""
 
 
 class Result(_Written):

@@ -56,7 +56,7 @@ Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[Answer]]
 
 INVALID_PARAMS: Final = -32602
 MESSAGE_CHARS: Final = 10_000
-"""Most characters of a server's message."""
+"""Maximum characters of a server's message."""
 MAX_URL_CHARS: Final = 8_000
 
 
@@ -217,7 +217,7 @@ NEEDS_PAGES: Final = -32042
 LOOK_SECONDS: Final = 0.2
 """Seconds between two looks at how much time a call has left, while a person is asked."""
 MAX_TRIES: Final = 3
-"""Most attempts at a call that is refused so."""
+"""Maximum attempts at a call that is refused until pages are opened."""
 OLDER: Final = "legacy"
 NEWER_FIRST: Final = "auto"
 """Modes of `mcp.Client` that begin with `initialize`, or with `server/discover`."""
@@ -233,7 +233,7 @@ TELL_SECONDS: Final = 0.2
 MAX_TIMES: Final = 12
 """Multiple of its time limit that a request with reports of progress may take."""
 MAX_CHARS: Final = 1_000
-"""Most characters of a message about progress."""
+"""Maximum characters of a message about progress."""
 
 OnProgress: TypeAlias = Callable[[CallProgress], None]
 
@@ -447,7 +447,7 @@ class McpConnection:
             what: Names it in a sentence.
             setting: The name of its time limit.
             pulse: Its time.
-            may_act: It calls a tool. Then it is not repeated in the newer era, whoever wanted it may do so.
+            may_act: It calls a tool. Then only its maker may repeat it in the newer era.
         """
         if what not in self._only_newer:
             try:

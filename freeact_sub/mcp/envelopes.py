@@ -23,9 +23,9 @@ ENVELOPE: Final = "freeact_sub/response"
 NAMES_IN_NOTE: Final = 10
 TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 MAX_SCHEMA_DEPTH: Final = 40
-"""Most schemas inside each other; a deeper one allows anything."""
+"""Maximum schemas inside each other; a deeper one allows anything."""
 MAX_TEXT_CHARS: Final = 8_000
-"""Most characters of a description: models read all of them with each request."""
+"""Maximum characters of a description: models read all of them with each request."""
 
 _SCHEMAS: Final = (
     *("additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"),
@@ -36,7 +36,7 @@ _NAMED_SCHEMAS: Final = ("$defs", "definitions", "dependentSchemas", "patternPro
 _HOLDERS: Final = frozenset((*_SCHEMAS, *_LISTS_OF_SCHEMAS, *_NAMED_SCHEMAS, "items"))
 """Keywords whose values are or hold schemas."""
 MAX_DEPTH: Final = 100
-"""Most lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
+"""Maximum lists and objects inside each other. Deeper ones cannot be walked, nor validated."""
 
 
 _ASKING: Final = ("tools/call", "resources/read", "prompts/get")

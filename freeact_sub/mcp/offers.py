@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
 """Fields of a response."""
 MAX_TOOLS: Final = 10_000
-"""Most tools of one server that are read."""
+"""Maximum tools of one server that are read."""
 FIRST_PAUSE: Final = 1.0
 LAST_PAUSE: Final = 60.0
 """Longest pause before a silent server is listened to again; each pause is twice the last."""
 MAX_NOTES: Final = 20
-"""Most notes on one list of tools."""
+"""Maximum notes on one list of tools."""
 MAX_PAGES: Final = 1_000
 MAX_ENTRIES: Final = 10_000
-"""Most entries of a list of resources or prompts."""
+"""Maximum entries of a list of resources or prompts."""
 MAX_COMPLETIONS: Final = 100
 
 logger = logging.getLogger(__name__)

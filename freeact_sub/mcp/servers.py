@@ -47,7 +47,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 SHOWN_NAMES: Final = 30
-"""Most names in a sentence."""
+"""Maximum names in a sentence."""
 ToolListing: TypeAlias = tuple[McpTool, ...] | McpError
 """The tools of a server, or the error that prevented listing them."""
 
@@ -65,11 +65,11 @@ class McpCatalogue:
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """Locks by server; held while its tools are listed."""
         self.listers: dict[str, Connections] = {}
-        """The owner by server of a connection that has listed its tools, done nothing else, and lists none now."""
+        """Owners of servers' connections that have listed tools, done nothing else, and list none now."""
         self.shared: Connections | None = None
         """The root's connections: all agents use those to shared servers."""
         self.changed: dict[str, McpConnection] = {}
-        """The connection by server on which it has announced a new list of tools."""
+        """Servers' connections that have announced a new list of tools."""
 
 
 class McpServers:

@@ -34,9 +34,9 @@ from freeact_sub.text import ERROR_CHARS, error_words, one_line
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
-"""Most requests of a server that we have not responded to."""
+"""Maximum requests of a server that we have not responded to."""
 MAX_PARTS: Final = 50_000
-"""Most parts of a response: the SDK checks each one, and blocks the event loop meanwhile."""
+"""Maximum parts of a response: the SDK checks each one, and blocks the event loop meanwhile."""
 
 HALVES: Final = re.compile(
     r"""

@@ -60,7 +60,7 @@ class SignIn:
 
     @property
     def is_due(self) -> bool:
-        """Whether the access token is to be refreshed."""
+        """Whether the access token is due for a refresh."""
         return self.use_until is not None and time.time() >= self.use_until
 
     def with_tokens(self, tokens: dict[str, Any]) -> Self:

@@ -41,7 +41,7 @@ LOG_BYTES: Final = 10_000_000
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
 DATA_CHARS: Final = 2_000
-"""Most characters of the data in a server's error."""
+"""Maximum characters of the data in a server's error."""
 
 
 @dataclass(kw_only=True)

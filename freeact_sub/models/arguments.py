@@ -55,7 +55,7 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 MAX_PACKINGS: Final = 3
-"""Most times that arguments are unpacked from a text, or repeated."""
+"""Maximum times that arguments are unpacked from a text, or repeated."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 

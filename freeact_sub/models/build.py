@@ -93,7 +93,7 @@ SECONDS: Final = 1.0
 """Seconds that all servers together may take to respond."""
 MAX_BYTES: Final = 1_000_000
 MAX_MODELS: Final = 6
-"""Most models of one server."""
+"""Maximum models of one server."""
 NAME_CHARS: Final = 200
 
 
@@ -166,7 +166,7 @@ class FoundModel:
 
 
 def find_models(environment: Mapping[str, str]) -> list[FoundModel]:
-    """Return all found models, those of keys first."""
+    """Return all found models, first those with a key."""
     return [*models_of_keys(environment), *models_of_servers(SERVERS)]
 
 

@@ -318,7 +318,7 @@ class CodeActionsStream(StreamedResponse):
         return empty
 
     async def _failed(self, error: Exception) -> None:
-        """Return if the request is to be made again."""
+        """Return if the request should be made again."""
         self._bill.failed(error)
         if self.cancelled:
             raise error

@@ -164,7 +164,7 @@ class ServedEvents(ABC):
 
     @abstractmethod
     def _error(self, message: str, code: int | None) -> dict[str, Any]:
-        """Return an error as the protocol has it."""
+        """Return an error in the form of the protocol."""
 
 
 def _json(text: str) -> Any:

@@ -31,7 +31,7 @@ SERVERS: Final = (
     "{servers}."
 )
 ERROR_CHARS: Final = 10_000
-"""Most characters of an exception's message in the kernel."""
+"""Maximum characters of an exception's message in the kernel."""
 READ: Final = "resources/read"
 """The name of reading resources in rules about tools; it is the protocol's."""
 GET: Final = "prompts/get"
@@ -41,7 +41,7 @@ USUAL_WINDOW: Final = 128_000
 
 
 class McpClientFeature(KernelFeature):
-    """The MCP servers of one tree of agents: those of the settings, and of types."""
+    """MCP servers of one tree of agents, from the settings and from types."""
 
     name = "MCP servers"
 

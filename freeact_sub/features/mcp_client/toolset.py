@@ -39,7 +39,7 @@ ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()
 SEARCH: Final = "search_tools"
 LINE_CHARS: Final = 100
 MOST_LINES: Final = 300
-"""Most lines of tools; a search alone finds the names of some beyond."""
+"""Maximum lines of tools; a search alone finds the names of some beyond."""
 MATCHES: Final = 8
 SCHEMA_CHARS: Final = 4_000
 
@@ -209,7 +209,7 @@ class McpToolset(JudgedToolset):
             self._tools[name] = _Offered(server, tool, {} if problem else arguments, definition)
 
     def _would_take(self, server: str, listed: tuple[McpTool, ...]) -> int:
-        """Return the tokens of all schemas, those of this server included."""
+        """Return the tokens of all schemas, with this server's."""
         offered = [each.tool for each in self._tools.values() if each.server != server]
         return sum(len(tool.description or "") + len(str(tool.parameters_json_schema)) for tool in (*offered, *listed)) // 4
 

@@ -63,7 +63,7 @@ class AgentSession:
         """The state to continue. None: the session is new, or there is none."""
         self.session_id: str | None = None
         self.config = config
-        """The settings, with those of the session's model."""
+        """The settings, with the values for the session's model."""
         self._set_aside: str | None = None
         """The model of the present settings, if nobody has chosen it for this session."""
         self._fork_note: Mapping[str, str] = {}

@@ -29,7 +29,7 @@ from freeact_sub.sessions import KnownAnswer, SessionWriter, StoredAgent
 
 OF_CELLS: Final = (ev.CodeExecutionOutputChunk, ev.CodeExecutionOutput, ev.ToolOutput)
 CELL_CHARS: Final = 100_000
-"""Most characters of one cell's text to keep; all of it is in the cell's file."""
+"""Maximum characters of one cell's text to keep; all of it is in the cell's file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,9 @@ KEEP_SECONDS: Final = 5.0
 CHILD_SECONDS: Final = 10.0
 """Seconds between two snapshots of a child that is at work."""
 CHILD_BYTES: Final = 256 * 2**20
-"""Most bytes of one child's variables; beyond it the smallest variables are kept."""
+"""Maximum bytes of one child's variables; beyond it the smallest variables are kept."""
 CHILDREN_BYTES: Final = 2**30
-"""Most bytes of all children's variables of a session; the children that ended first lose theirs."""
+"""Maximum bytes of all children's variables of a session; the children that ended first lose theirs."""
 
 CHANGE_VARIABLES: Final = (ev.CodeExecutionOutput, ev.KernelLost, ev.ToolOutput)
 """Events after which variables may be others."""

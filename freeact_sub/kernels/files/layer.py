@@ -40,9 +40,9 @@ CHANGES, WORK, COPY = "up", "work", "ws"
 """Names in the private folder of a branch: its changes, the overlay's work folder, its view of the workspace."""
 OPAQUE = "user.overlay.opaque"
 MAX_CHANGES, MAX_CHANGED_BYTES = 20_000, 1 << 30
-"""Most changes, and bytes of them, that are copied when a branch is branched again."""
+"""Maximum changes, and bytes of them, that are copied when a branch is branched again."""
 MAX_DEPTH = 100
-"""Most nested folders: each takes a descriptor."""
+"""Maximum nested folders: each takes a descriptor."""
 
 
 class CopyLimitError(Exception):
@@ -118,7 +118,7 @@ class Copying:
             os.close(reading)
 
     def attribute(self, source: int, target: int) -> None:
-        """Copy the mark that a folder hides all below it in the workspace; return whether it has the mark."""
+        """Copy the mark that a folder hides all below it in the workspace, if it has the mark."""
         with contextlib.suppress(OSError):
             os.setxattr(f"/proc/self/fd/{target}", OPAQUE, os.getxattr(f"/proc/self/fd/{source}", OPAQUE))
 

@@ -23,7 +23,7 @@ from freeact_sub.system.private_folders import KernelFolder
 from freeact_sub.system.safe_files import files_in
 
 MAX_ENTRIES: Final = 200_000
-"""Most files and folders of a workspace, or of a copy."""
+"""Maximum files and folders of a workspace, or of a copy."""
 RIGHTS: Final = 0o777
 """Permissions of a folder that are compared, and taken over."""
 
@@ -163,7 +163,7 @@ MAX_FILES: Final = 2_000
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Size limit of a full copy; if the file system shares blocks, only the number of files counts."""
 CACHE: Final = "__pycache__"
-"""The folder of compiled code, which every import writes: no change of anybody's."""
+"""The folder of compiled code, which imports write: no real change."""
 COMPARED_BYTES: Final = 1 << 20
 
 Kind = Literal["overlay", "copy"]

@@ -429,7 +429,7 @@ def _agreed(mode: int, of_git: str) -> int:
 
 MAX_FILE_BYTES: Final = 200_000
 MAX_FILE_LINES: Final = 5_000
-"""Most lines of a file to compare: `difflib` takes time with the square of the lines."""
+"""Maximum lines of a file to compare: `difflib` takes time with the square of the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

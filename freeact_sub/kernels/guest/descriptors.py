@@ -35,7 +35,7 @@ NEVER_RETRIEVED = "Task exception was never retrieved"
 READ_SECONDS = 1.0
 LOOK_SECONDS = 0.001
 MAX_LOOKED_AT = 1000
-"""Most values of a list, set or dictionary to look at."""
+"""Maximum values of a list, set or dictionary to look at."""
 
 
 class Streams:
@@ -256,7 +256,7 @@ class Width(MetaPathFinder):
             pandas.set_option("display.width", self._columns)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """Set the width for a package about to be imported; find nothing."""
+        """Return the spec of pandas, which sets the width at its import; None for other modules."""
         del path, target
         if name != "pandas" or self._searches or not self._columns:
             return None

@@ -300,7 +300,7 @@ SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "bool
 MAX_DEPTH = 8
 MAX_CHOICES = 20
 MAX_FIELDS = 50
-"""Most fields of one object that help lists."""
+"""Maximum fields of one object that help lists."""
 
 
 class Blob(bytes):

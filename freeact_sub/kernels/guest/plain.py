@@ -30,7 +30,7 @@ LOOKED_AT_BYTES = 2**17
 """Smaller messages cannot have too many."""
 MAX_DEPTH = 200
 SHOWN_CHARS = 60
-"""Most characters of the place of a value."""
+"""Maximum characters of the place of a value."""
 HALF = re.compile(r"[\ud800-\udfff]")
 
 
@@ -173,9 +173,9 @@ def values_in(part: bytes) -> int:
 
 PIECE_CHARS = 100_000
 SHORT_CHARS = 2000
-"""Most characters of each text of a shortened error."""
+"""Maximum characters of each text of a shortened error."""
 SHORT_LINES = 20
-"""Most lines of a shortened traceback; each stands for a frame."""
+"""Maximum lines of a shortened traceback; each stands for a frame."""
 DISPLAYS = ("display_data", "update_display_data", "execute_result")
 
 

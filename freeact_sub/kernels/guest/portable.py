@@ -19,7 +19,7 @@ MAX_JSON_BYTES = 2**27
 """Size limit of all JSON in a file: as objects of Python it takes up to 25 times as much."""
 MAX_LEVELS = 8
 MAX_ITEMS = 1000
-"""Most items of a list or dict that holds arrays or frames."""
+"""Maximum items of a list or dict that holds arrays or frames."""
 NUMBERS = "biufcmM"
 """Kinds of numpy's types in a frame."""
 KINDS = f"{NUMBERS}SUV"

@@ -48,7 +48,7 @@ ORIGINAL_SPAWN: Callable[..., int] = pty.spawn
 
 
 class WaitsForKeysError(Exception):
-    """A command reads keys, which nobody can type."""
+    """A command that reads keys, which nobody can type."""
 
 
 def install(module: Any) -> None:

@@ -19,7 +19,7 @@ from .kept import ADVICE
 PREFIX = "freeact_"
 """Prefix of the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""
 MAX_LINKED = 1000
-"""Most exceptions that one may name as its causes."""
+"""Maximum exceptions that one may name as its causes."""
 
 
 def is_ours(frame: FrameType) -> bool:

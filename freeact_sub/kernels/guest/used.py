@@ -26,7 +26,7 @@ from .line import OWN_CHILDREN
 from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
-"""Most files of each kind that are reported after one cell."""
+"""Maximum files of each kind that are reported after one cell."""
 MAX_PENDING = 10_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
@@ -35,7 +35,7 @@ OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Names of folders whose files are not data of the user's."""
 MAX_WORDS = 200
-"""Most different names to look at in one command."""
+"""Maximum different names to look at in one command."""
 BETWEEN_WORDS = re.compile(r"""[\s"'`=:;,|&<>(){}]+""")
 """Separators of names in a command, a script or an option (`--root=sub`, `sub/test_a.py::test_b`). Nothing is run by it."""
 
@@ -266,7 +266,7 @@ def programs_run() -> bool:
 
 
 def named_in(words: Iterable[str], cwd: str) -> Iterator[str]:
-    """Yield the absolute folders of a command: its working folder, and those of the folders and files that it names."""
+    """Yield the absolute folders of a command: its working folder, and the ones that it names or whose files it names."""
     yield absolute(cwd)
     names = dict.fromkeys(name for word in words for name in (word, *BETWEEN_WORDS.split(word)) if name)
     for name in itertools.islice(names, MAX_WORDS):

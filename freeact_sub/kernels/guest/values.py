@@ -36,7 +36,7 @@ OF_IPYTHON = re.compile(r"_+|_i+|_\d+|_i\d+|_(ih|oh|dh|exit_code)|__\w*")
 SMALLEST_BLOCK = 1024
 """Smallest size of a buffer that is written as it is; a smaller one goes into the pickle."""
 TEXT_CHARS = 300
-"""Most characters of a text, such as a reason, that the host takes from a kernel."""
+"""Maximum characters of a text, such as a reason, that the host takes from a kernel."""
 
 
 def variables(shell: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Pickles:
         self.lost: dict[str, str] = {}
 
     def of(self, names: Sequence[str]) -> Iterator[Room]:
-        """Yield the pickle of a group, or of those of its variables that can be pickled: they stay together."""
+        """Yield the pickle of a group, or of its picklable variables: they stay together."""
         try:
             room = self.pickled(names)
         except SaveLimitError as error:

@@ -27,7 +27,7 @@ BELIEVED_SECONDS = 0.5
 BELIEVED_TIMES = 50
 """Period without a second look at a folder, as a multiple of the time that reading it took."""
 MAX_FREE = 10_000
-"""Most paths to remember."""
+"""Maximum paths to remember."""
 MAX_TESTS = 1000
 CASELESS_DOT = r"(?ai:[^/]*\."
 """Beginning of expressions for names with certain suffixes; they end with the parenthesis."""

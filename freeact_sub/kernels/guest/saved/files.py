@@ -30,7 +30,7 @@ SMALL_BYTES = 64 * 1024
 GROUP_SECONDS = 30.0
 """Time limit for one group; code of its types may hang."""
 SOURCE_CHARS = 2_000_000
-"""Most characters of the sources of cells, which are kept so that tracebacks show them."""
+"""Maximum characters of the sources of cells, which are kept so that tracebacks show them."""
 SUBMODULES = 2000
 
 
