@@ -14,47 +14,46 @@ in `awk 'BEGIN{system("git push")}'`. What a program puts together while it runs
 """
 
 import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from freeact_sub.approvals.access import command_pattern, judge_connection, judge_files, judge_read, judge_write, spellings
-from freeact_sub.approvals.git_files import UnknownFilesError, tracked_files
-from freeact_sub.approvals.patterns import UNKNOWN, WILD, Pattern, escaped
+from freeact_sub.approvals.access import (
+    HARMLESS,
+    command_pattern,
+    judge_connection,
+    judge_read,
+    judge_write,
+    possible_paths,
+)
+from freeact_sub.approvals.patterns import UNKNOWN, WILD, Pattern
 from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
-from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.command_files import Found, about_files, joined, what_is_found, with_options_found
-from freeact_sub.approvals.shell.folder_readers import reads_lists, shows_work_tree
-from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
-from freeact_sub.approvals.shell.words import names
-from freeact_sub.approvals.shell.wrappers import without_options
-from freeact_sub.calls import NetworkConnect, ShellCommand
+from freeact_sub.approvals.shell import files
+from freeact_sub.approvals.shell.script import MAX_CHARS, Script, SimpleCommand, read_script
+from freeact_sub.approvals.shell.wrappers import names, without_options
+from freeact_sub.calls import ShellCommand
 
-WRITTEN: Final = re.compile(r"/dev/(tcp|udp)/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
-"""Matches such a path anywhere in a script, also in a part that cannot be parsed."""
-INET: Final = re.compile(r"/inet[46]?/(tcp|udp)/[^/\s]*/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
-"""Matches the same for gawk, to which it is such a path as the name of any file."""
-NAMED: Final = re.compile(r"/dev/(tcp|udp)/([^/]+)/([^/]+)")
-ANY: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
-
-PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLUMNS LINES NO_COLOR TERM")
-"""Variables that change only how a program writes, not what it does."""
-PLACES: Final = re.compile(rf"^:?/|\.\.|{UNKNOWN}")
-"""Matches values of such variables that lead elsewhere: `LANGUAGE=../x` holds the texts that a program prints."""
-SPEAKING: Final = r"\w*_proxy|npm_config_\w*|c?d?path|[fm]path|manpath|module_path|fignore|histchars|prompt\d?|psvar"
-"""Lower-case variables that programs or a shell obey."""
-PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
-
-
+CONNECTS: Final = re.compile(r"/dev/(?:tcp|udp)/.|/inet[46]?/(?:tcp|udp)/")
+"""Matches a file's name that is a connection for a shell, or for gawk."""
+MAY_CONNECT: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
+ANYWHERE: Final = f"{UNKNOWN}:{UNKNOWN}"
+LANGUAGE: Final = r"(?:LANG|LANGUAGE|LC_ALL|LC_CTYPE|LC_COLLATE|TZ|COLUMNS|LINES|NO_COLOR|TERM)="
+"""Matches variables that change only how a program writes."""
+OWN_VARIABLE: Final = re.compile(
+    r"(?!\w*_proxy=|npm_config_|c?d?path=|[fm]path=|manpath=|module_path=|fignore=|histchars=|prompt\d?=|psvar=)[a-z_0-9]*="
+    rf"|(?s:{LANGUAGE}(?!:?[/~])(?!.*(?:\.\.|{UNKNOWN})))"
+)
+"""Matches an assignment that changes no program: of the script's own, or of language and time if its value names no file."""
+PROGRAM_FOLDERS: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 LEAVES_NOTHING: Final = frozenset({"/dev/null", "/dev/zero", "/dev/full"})
 """What a program can write behind the wall for programs that only read."""
 
 
 def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
     """Judges a command that runs behind the wall of the mode."""
-    script = read_script(call.command, posix=call.posix or call.outside)
+    script = read_script(call.command)
     parts = [*_parts(script, call, policy)]
     ruling = strictest(parts)
     if ruling.verdict != "allow" or by_mode(policy, "commands").verdict == "allow":
@@ -65,18 +64,15 @@ def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
         return ruling
     if call.wall and not is_free:
         return replace(ruling, walled=True)
-    if call.wall and is_plain(call.command) and all(_is_filter(part.part) for part in reading):
+    is_plain = PLAIN.fullmatch(call.command) and not re.search(r"(?m:(?:^|[\s;&|])(?:\w+\+?=))", call.command)
+    programs = [part.part.partition(" ")[0].rpartition("/") for part in reading]
+    if call.wall and is_plain and all(name in FILTERS and folder in PROGRAM_FOLDERS for folder, _, name in programs):
         return replace(ruling, walled=False)
     sentence = "it also writes or runs what a wall would stop" if call.wall else "it would run without a wall"
     patterns = tuple(dict.fromkeys(pattern for part in reading for pattern in part.suggests))
     return Ruling(
         verdict="ask", rule=f"what only reads is asked about where {sentence}", lasting=bool(patterns), suggests=patterns
     )
-
-
-def _is_filter(part: str) -> bool:
-    folder, _, name = part.partition(" ")[0].rpartition("/")
-    return name in FILTERS and (not folder or folder in PROGRAM_FOLDERS)
 
 
 def judge_outside(call: ShellCommand, policy: Policy) -> Ruling:
@@ -90,24 +86,24 @@ def judge_outside(call: ShellCommand, policy: Policy) -> Ruling:
 
 
 def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Ruling]:
-    if script.bomb:
-        yield Ruling(verdict="deny", rule=dangers.BOMB, lasting=False)
+    bodies = ((name, body) for name, body in FUNCTION.findall(call.command[:MAX_CHARS]) if re.search(r"[|&]", body))
+    if any(re.search(rf"(?:^|[\s;&|]){re.escape(name)}(?:$|[\s;&|])", body) for name, body in bodies):
+        yield Ruling(verdict="deny", rule=BOMB, lasting=False)
     if script.opaque:
         yield Ruling(verdict="ask", rule=script.opaque, lasting=False)
     yield from _about_variables(script, policy)
-    yield from _about_functions(script, policy)
-    yield from _about_connections(script, call, policy)
+    yield from _about_connections(script, call.command, policy)
     for file in script.files:
         for folder in file.folders:
-            place = joined(call.cwd, folder)
+            place = files.joined(call.cwd, folder)
             if not file.writes:
                 yield judge_read(file.path, place, policy)
             else:
                 yield replace(judge_write(file.path, place, policy), walled=None if file.path in LEAVES_NOTHING else False)
     for command in script.commands:
-        moved = replace(command, folders=tuple(joined(call.cwd, folder) for folder in command.folders))
-        found = what_is_found(moved, policy)
-        for read in (moved, *with_options_found(moved, found)):
+        moved = replace(command, folders=tuple(files.joined(call.cwd, folder) for folder in command.folders))
+        found = files.what_is_found(moved, policy)
+        for read in (moved, *files.with_options_found(moved, found)):
             ruling = _command(read, found if read is moved else {}, policy)
             yield replace(ruling, part=ruling.part or command.text)
     if not script.commands and not script.files and not script.opaque:
@@ -115,68 +111,57 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
 
 
 def _about_variables(script: Script, policy: Policy) -> Iterator[Ruling]:
-    for name in script.assigned:
-        if changes_programs(name):
-            yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
     words = (word for command in script.commands for word in command.words[1:])  # of `env`, `command export`
-    for name, value in (*script.values, *(word.partition("=")[::2] for word in words)):
-        if name in PLAIN_VARIABLES and PLACES.search(value):
-            yield unless_full(f"it changes {name}, which may name files that programs obey", policy, part=name)
-    yield from hidden_texts([value for name, value in script.values if changes_programs(name)], policy)
+    given = [f"{name}={value}" for name, value in (*script.values, *((name, "") for name in script.assigned))]
+    changing = [
+        text for text in (*given, *(word for word in words if re.match(LANGUAGE, word))) if not OWN_VARIABLE.match(text)
+    ]
+    for name in dict.fromkeys(text.partition("=")[0] for text in changing):
+        yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
+    yield from hidden_texts(changing, policy)
 
 
-def _about_functions(script: Script, policy: Policy) -> Iterator[Ruling]:
-    """Asks about functions with the name of an allowed program: they replace it."""
-    allowed = [rule for level in policy.rules.levels for rule in level if rule.verdict == "allow"]
-    firsts = {rule.pattern.glob.split()[0] for rule in allowed if rule.pattern.kind == "shell" and rule.pattern.glob}
-    for name in script.functions:
-        if any(Pattern(kind="shell", glob=first).may_match(name, policy.workspace) for first in firsts if first.strip("*")):
-            yield unless_full(f"it gives {name} another meaning", policy, part=name)
-
-
-def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Ruling]:
-    for spelled in dict.fromkeys(connections(call.command, script)):
-        ruling = judge_connection(spelled, policy)
-        suggests = (f"connect:{escaped(spelled[0])}",) if ruling.lasting and UNKNOWN not in spelled[0] else ()
-        yield replace(ruling, part=f"connect to {spelled[0]}", suggests=suggests, walled=False)
-    for file in script.files:
-        if not may_connect(file.path):
-            continue
+def _about_connections(script: Script, text: str, policy: Policy) -> Iterator[Ruling]:
+    """Judges a file that is a connection. To which address is not looked at."""
+    paths = [file.path for file in script.files]
+    words = [word for command in script.commands for word in command.words[1:]]
+    rules = [rule for level in policy.rules.levels for rule in level if rule.pattern.kind == "connect"]
+    if any(CONNECTS.search(place) for place in (text, *words, *paths)):
+        ruling = judge_connection((ANYWHERE,), policy)
+        if any(rule.verdict == "deny" for rule in rules):
+            ruling = Ruling(verdict="deny", rule="a shell's own connection may be one that a rule denies", lasting=False)
+        yield replace(ruling, part="connect", suggests=(), lasting=False, walled=False)
+    elif any(UNKNOWN in path and MAY_CONNECT.may_match(path.replace(WILD, UNKNOWN), Path("/")) for path in paths):
         asked = by_mode(policy, "connections") if policy.mode == "ask" else None  # else a wall decides, or nobody
-        forbidden = by_rule("connect", [f"{UNKNOWN}:{UNKNOWN}"], policy) or asked
+        forbidden = by_rule("connect", [ANYWHERE], policy) or asked
         if forbidden is not None and forbidden.verdict != "allow":
             yield replace(forbidden, verdict="ask", rule=f"it may be a connection: {forbidden.rule}", lasting=False)
 
 
-def _command(command: SimpleCommand, found: Found, policy: Policy) -> Ruling:
-    rulings = [ruling for ruling in about_files(command, found, policy) if ruling.verdict != "allow"]
-    danger = dangers.danger_of(command, policy.workspace)
+def _command(command: SimpleCommand, found: files.Found, policy: Policy) -> Ruling:
+    rulings = [ruling for ruling in files.about_files(command, found, policy) if ruling.verdict != "allow"]
+    danger = _danger_of(command, policy.workspace)
     if danger == "sure":
-        return Ruling(verdict="deny", rule=dangers.SENTENCE, lasting=False)
+        return Ruling(verdict="deny", rule=SENTENCE, lasting=False)
     if danger == "possible":
-        rulings.append(Ruling(verdict="ask", rule=f"it may be that {dangers.SENTENCE}", lasting=False))
+        rulings.append(Ruling(verdict="ask", rule=f"it may be that {SENTENCE}", lasting=False))
     named = _by_name(command, policy)
     rulings.append(named)
-    if any(name not in PLAIN_VARIABLES for name in command.assigned):
+    if not all(re.match(LANGUAGE, f"{name}=") for name in command.assigned):
         rulings.append(unless_full("it changes variables, which may change what the program does", policy))
     if command.wraps:
         rulings += hidden_texts([word for word in command.words[1:] if "=" in word], policy)
-    elif not _starts_nothing(command):
+    elif command.words[0].rpartition("/")[2] not in START_NOTHING or means_to_write(command.words):
         rulings += hidden_commands(command, policy)
     ruling = strictest(rulings)
     return replace(ruling, suggests=named.suggests) if ruling.verdict == "allow" else ruling
-
-
-def _starts_nothing(command: SimpleCommand) -> bool:
-    words = (command.words[0].rpartition("/")[2], *command.words[1:])
-    return words[0] in START_NOTHING and not means_to_write(words)
 
 
 def _by_name(command: SimpleCommand, policy: Policy) -> Ruling:
     """Judges a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
     folder, _, name = command.words[0].rpartition("/")
     short = " ".join((name, *command.words[1:]))
-    trusted = not folder or folder in PROGRAM_FOLDERS
+    trusted = folder in PROGRAM_FOLDERS
     ruling = by_rule(
         "shell",
         [short if trusted else command.text],
@@ -198,59 +183,12 @@ def _allowed(ruling: Ruling, command: SimpleCommand, policy: Policy) -> Ruling:
     """What a shipped rule allows only reads, behind a wall; the rules of a person allow whatever they say."""
     if ruling.source != SHIPPED:
         return replace(ruling, walled=False)
-    words = (command.words[0].rpartition("/")[2], *command.words[1:])
     by = by_mode(policy, "commands")
-    if means_to_write(words) and by.verdict != "allow":
+    if means_to_write(command.words) and by.verdict != "allow":
         return replace(by, rule="it may do more than read")
-    return strictest([replace(ruling, walled=True), *_about_git(words, command.folders, policy)])
-
-
-def _about_git(words: tuple[str, ...], folders: tuple[str, ...], policy: Policy) -> Iterator[Ruling]:
-    """Asks where a rule is about a tracked file that git shows."""
-    for folder in folders if shows_work_tree(words) else ():
-        try:
-            yield judge_files(tracked_files(folder, policy.workspace), policy)
-        except UnknownFilesError as error:
-            yield replace(by_mode(policy, "commands"), rule=f"which files git shows is not known: {error}")
-
-
-def changes_programs(variable: str) -> bool:
-    """Whether a shell variable may change what programs do; most lower-case names are the script's own."""
-    return variable not in PLAIN_VARIABLES and (
-        any(char.isupper() for char in variable) or bool(re.fullmatch(SPEAKING, variable))
-    )
-
-
-def connections(text: str, script: Script) -> Iterator[tuple[str, ...]]:
-    """The possible connections of a script, each with the spellings that rules may use, the plain one first."""
-    words = [word for command in script.commands for word in command.words[1:]]
-    for pattern, places in ((WRITTEN, [text]), (INET, [text]), (NAMED, [*words, *(file.path for file in script.files)])):
-        for place in places:
-            for protocol, host, port in pattern.findall(place):
-                yield _spelled_address(protocol, host, port)
-
-
-def may_connect(path: str) -> bool:
-    """Whether the unknown parts of a file name could make it a connection."""
-    return UNKNOWN in path and ANY.may_match(path.replace(WILD, UNKNOWN), Path("/")) and not NAMED.search(path)
-
-
-def _spelled_address(protocol: str, host: str, port: str) -> tuple[str, ...]:
-    number = _number(protocol, port)
-    host = re.sub(f"[{UNKNOWN}{WILD}]+", UNKNOWN, host)
-    if number is None or UNKNOWN in host:
-        return (f"{host}:{UNKNOWN if number is None else number}",)
-    return spellings(NetworkConnect(host=host, port=number))
-
-
-def _number(protocol: str, port: str) -> int | None:
-    """The port of a number or service name. None: it is not known."""
-    if re.fullmatch(r"[0-9]{1,9}", port):
-        return int(port) % 65536  # as the system takes it
-    try:
-        return socket.getservbyname(port, protocol) if port.isascii() else None
-    except OSError:
-        return None
+    words = (command.words[0].rpartition("/")[2], *command.words[1:])
+    shown = files.about_tracked(command.folders, policy, unknown=by) if files.shows_work_tree(words) else ()
+    return strictest([replace(ruling, walled=True), *shown])
 
 
 FILTERS: Final = names(
@@ -277,85 +215,127 @@ PLAIN: Final = re.compile(r"""(?s:[\w\s./:=,@%+?*-]|'[^']*'|"[^"$`\\!]*"|&&|\|\|
 """Matches a line in which every shell, and everybody, sees the same words."""
 
 
-def means_to_write(words: Sequence[str]) -> bool:
+def means_to_write(words: tuple[str, ...]) -> bool:
     """Whether a program that is known to read is to write, or to read what a list names. Args: words: its name first."""
-    form = WRITES.get(words[0])
-    if words[0] == "uniq":
+    name = words[0].rpartition("/")[2]
+    if name == "uniq":
         return sum(re.match(r"-|\d+$", word) is None for word in words[1:]) > 1
-    return reads_lists(tuple(words)) or (form is not None and any(re.fullmatch(form, word, re.DOTALL) for word in words[1:]))
+    form = WRITES.get(name, "(?!)")
+    return files.reads_lists((name, *words[1:])) or any(re.fullmatch(form, word, re.DOTALL) for word in words[1:])
 
 
-def is_plain(text: str) -> bool:
-    """Whether a line is so plain that nothing in it can be misread: no expansion, no group, no escape."""
-    return PLAIN.fullmatch(text) is not None and not re.search(r"(?m:(?:^|[\s;&|])(?:\w+\+?=))", text)
+RECURSIVE: Final = {"rm": "rR", "chmod": "R", "chown": "R", "chgrp": "R"}
+"""Programs that recurse into folders, and their short options for it."""
+DANGEROUS: Final = frozenset({*RECURSIVE, "find", "dd"})
+SYSTEM: Final = names(
+    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /usr /usr/bin "
+    "/usr/lib /usr/local /var /var/lib /Applications /Library /System /Users"
+)
+SENTENCE: Final = "it removes or changes all of a system folder, of the home folder, or of a disk"
+FUNCTION: Final = re.compile(r"(?s:(?<![^\s;&|(){}'\"])([^\s;&|(){}'\"]+)\s*\(\)\s*\{([^}]{,2000})\})")
+BOMB: Final = "it starts itself again and again without an end"
 
 
-DANGEROUS: Final = frozenset({*dangers.RECURSIVE, "find", "dd"})
-MAX_TEXTS: Final = 20
-"""Texts to read as scripts; of more, the content counts as unknown."""
+def _danger_of(command: SimpleCommand, workspace: Path) -> Literal["sure", "possible"] | None:
+    """Whether a command destroys a whole machine, home folder or disk. `possible`: its targets are not known.
+
+    Patterns cannot say this: `rm -rf /`, `rm -r --force -- /etc/..` and `find ~ -delete` have no text in common.
+    """
+    name = command.words[0].rpartition("/")[2].lower()
+    paths = [
+        path
+        for target in _targets(name, command.words[1:])
+        for folder in command.folders
+        for path in possible_paths(target, folder, workspace)
+    ]
+    if any(_is_disk(path) if name == "dd" else _is_system(path) for path in paths):
+        return "sure"
+    return "possible" if any(UNKNOWN in _all_of(path) or WILD in _all_of(path) for path in paths) else None
+
+
+def _targets(name: str, words: tuple[str, ...]) -> Iterator[str]:
+    options = [word for word in words if word.startswith("-")]
+    others = [word for word in words if not word.startswith("-") and word]
+    if name in RECURSIVE:
+        form = rf"(?s:-(?!-).*[{RECURSIVE[name]}].*|--r.*)"
+        if any(re.fullmatch(form, option) for option in options) or any(UNKNOWN in word for word in words):
+            yield from others[name != "rm" :]
+    elif name == "find":
+        if "-delete" in options or any(word in ("rm", "shred") for word in others):
+            yield from (word for word in words[: words.index(options[0])] if word)
+    elif name == "dd":
+        yield from (word.removeprefix("of=") for word in others if word.startswith("of="))
+
+
+def _all_of(path: str) -> str:
+    """The folder, for a path that means all that is in it."""
+    folder, _, name = path.rpartition("/")
+    return path if not name or name.strip(WILD) else folder or "/"
+
+
+def _is_system(path: str) -> bool:
+    path, home = _all_of(path), str(Path.home())
+    return path in SYSTEM or path == home or home.startswith(f"{path}/")
+
+
+def _is_disk(path: str) -> bool:
+    return path.startswith("/dev/") and path not in HARMLESS and path.split("/")[2] not in ("fd", "shm")
+
+
+MAX_STARTS: Final = 100
+"""Places in a text at which a command may begin; with more, a person is asked."""
+MAX_WORDS: Final = 40
 ASKED: Final = Ruling(verdict="ask", rule="a forbidden command is among its words", lasting=False)
+PROSE: Final = re.compile(r"(?!-)[\w\s.,:'?()-]*")
+ESCAPES: Final = re.compile(r"\\(?:[tnrfv]|x(?:20|09|0a)|0?40)")
 
 
 def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
-    """Asks for each forbidden command that an allowed one may start."""
+    """Asks where an allowed command may start a forbidden one."""
     forbidden = _Forbidden(policy)
     for start, word in enumerate(command.words[1:], start=1):
-        if forbidden.may_begin(word) and forbidden.has(replace(command, words=command.words[start:])):
+        if forbidden.may_begin(word) and forbidden.has(command.words[start:]):
             yield ASKED
-    yield from _in_texts(command.words[1:], forbidden)
+    yield from hidden_texts(command.words[1:], policy)
 
 
 def hidden_texts(words: Sequence[str], policy: Policy) -> Iterator[Ruling]:
     """Asks where a text, such as the value of a variable, holds a forbidden command."""
-    if words:
-        yield from _in_texts(words, _Forbidden(policy))
+    forbidden = _Forbidden(policy)
+    for word in words:
+        if not re.search(r"[\s'\"\\]", word) or UNKNOWN in word or WILD in word:
+            continue
+        text = ESCAPES.sub(" ", word).replace("\\", "")
+        pieces = [text, *(text[at:] for at in range(2, 5) if text.startswith("-"))]
+        marks = ((piece, mark) for piece in pieces for mark in re.findall(r"(?:^|[\W\d_])s(\w)", piece))
+        pieces += [piece.replace(mark, "\n") for piece, mark in [*dict.fromkeys(marks)]]  # `sxaxgit pushxe`
+        starts = [start for piece in pieces for start in _starts(piece, forbidden)]
+        inner = read_script(text).commands if starts else ()
+        if len(starts) > MAX_STARTS or any(map(forbidden.has, (*starts, *(found.words for found in inner)))):
+            yield ASKED
 
 
-def _in_texts(words: Sequence[str], forbidden: "_Forbidden") -> Iterator[Ruling]:
-    texts = [text for word in words for text in _texts(word) if any(map(forbidden.may_begin, re.split(r"[\s;&|(]+", text)))]
-    found = [inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands]
-    # the first word may be another language's: `1e git push`, `spawn git push`
-    found += [replace(inner, words=inner.words[1:]) for inner in found if len(inner.words) > 1]
-    found += [inner for word in words for inner in _inner_commands(word, forbidden)]
-    if len(texts) > MAX_TEXTS or any(forbidden.has(inner) for inner in found):
-        yield ASKED
-
-
-def _inner_commands(word: str, forbidden: "_Forbidden") -> Iterator[SimpleCommand]:
-    """The commands that begin anywhere in a text of some language, as in `1e git push` and `s/x/git push/e`."""
-    pieces = [word, *(word[at:] for at in range(2, 5) if word.startswith("-"))]
-    for mark in set(re.findall(r"(?:^|[\W\d_])s(\w)", word)):  # `sxaxgit pushxe`
-        pieces += word.split(mark)
-    is_prose = not re.search(r"^-|[^\w\s.,:'?()-]", word) or not re.search(r"\s", word)
-    for piece in () if is_prose else dict.fromkeys(pieces):
-        for name in re.finditer(r"[\w.+-]+(?=\s)|(?<=_)[a-z][\w.+-]*(?=\s)", piece):
-            if forbidden.may_begin(name[0].strip("_")):
-                end = re.match(r"[^\n;&|(){}<>'\"`,!#%]*", piece[name.start() :])
-                text = (end[0] if end else "").strip("_")
-                for cut in dict.fromkeys((text, *(text.partition(mark)[0] for mark in "/@:=+_"))):
-                    yield SimpleCommand(words=tuple(cut.split()), folders=("",))
-
-
-def _texts(word: str) -> Iterator[str]:
-    """The parts of a word that may be scripts."""
-    if not re.search(r"[\s'\"]", word) or UNKNOWN in word or WILD in word:
-        return
-    yield word
-    if "\\" in word:
-        yield from _texts(re.sub(r"\\(?:[tnrfv]|x(?:20|09|0a)|0?40)|\\", lambda code: " " * (len(code[0]) > 1), word))
-    if word.startswith("-"):
-        yield word[2:]
-    yield from re.split(r"[=!:,`|(){}\[\]]", word)[1:]
-    quoted = [one or other for one, other in re.findall(r"'([^']*)'|\"([^\"]*)\"", word)]
-    yield from quoted
-    yield " ".join(quoted)
+def _starts(text: str, forbidden: "_Forbidden") -> Iterator[tuple[str, ...]]:
+    """The texts in a text of some language that may be forbidden commands; in a sentence only those after a mark."""
+    is_prose = PROSE.fullmatch(text) is not None
+    found = [*re.finditer(r"[^\s'\"`|;&(){}\[\],=!:<>@#%]+", text)]
+    gaps = [text[one.end() : other.start()] for one, other in pairwise(found)]
+    since = 0
+    for at, token in enumerate(found):
+        since = 0 if at and gaps[at - 1].strip() else since + 1
+        if forbidden.may_begin(token[0]) and not (is_prose and since > 2):
+            for soft in (r"[\s]*", r"[\s'\",()\[\]]*"):
+                end = next((to for to in range(at, len(gaps)) if not re.fullmatch(soft, gaps[to])), len(gaps))
+                words = [other[0] for other in found[at : min(end + 1, at + MAX_WORDS)]]
+                yield tuple(words)
+                yield (words[0], *(re.split(r"[/+_]", word)[0] or word for word in words[1:]))
 
 
 class _Forbidden:
     """The commands that rules forbid."""
 
     def __init__(self, policy: Policy) -> None:
-        self._workspace = policy.workspace
+        self._policy = policy
         rules = (rule for level in policy.rules.levels for rule in level)
         self._patterns = [rule.pattern for rule in rules if rule.verdict == "deny" and rule.pattern.kind == "shell"]
         firsts = {pattern.glob.partition(" ")[0] for pattern in self._patterns}
@@ -367,16 +347,18 @@ class _Forbidden:
         name = word.rpartition("/")[2]
         if name not in self._begin:
             known = not name.startswith("-") and UNKNOWN not in name and WILD not in name
-            git = any(first.covers("git", self._workspace) for first in self._firsts) if name.startswith("git-") else False
+            programs = (name, "git") if name.startswith("git-") else (name,)
             self._begin[name] = known and (
-                git or name in DANGEROUS or any(first.covers(name, self._workspace) for first in self._firsts)
+                name in DANGEROUS
+                or any(first.covers(program, self._policy.workspace) for first in self._firsts for program in programs)
             )
         return self._begin[name]
 
-    def has(self, command: SimpleCommand) -> bool:
+    def has(self, words: tuple[str, ...]) -> bool:
         """Whether a command is forbidden, as written or without its folder and the options before its subcommand."""
-        name = command.words[0].rpartition("/")[2]
-        texts = {command.text, " ".join((name, *command.words[1:])), *without_options(name, command.words)}
-        if any(pattern.covers(text, self._workspace) for pattern in self._patterns for text in texts):
+        name = words[0].rpartition("/")[2]
+        texts = {" ".join(words), " ".join((name, *words[1:])), *without_options(name, words)}
+        if any(pattern.covers(text, self._policy.workspace) for pattern in self._patterns for text in texts):
             return True
-        return name in DANGEROUS and dangers.danger_of(command, self._workspace) == "sure"
+        command = SimpleCommand(words=words, folders=("",))
+        return name in DANGEROUS and _danger_of(command, self._policy.workspace) == "sure"

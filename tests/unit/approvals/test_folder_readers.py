@@ -7,7 +7,7 @@ from support.tables import each, lines
 
 from freeact_sub.approvals import Policy, decide
 from freeact_sub.approvals.policy import make_rules, shipped_rules
-from freeact_sub.approvals.shell.folder_readers import ALWAYS, COPIES, PACKS, READERS, RECURSIVE
+from freeact_sub.approvals.shell.files import COPIES, PACKS, READERS, RECURSIVE
 from freeact_sub.calls import ShellCommand
 from freeact_sub.modes import MODES
 
@@ -60,7 +60,7 @@ def test_what_reads_no_denied_file_is_allowed(policy, command):
 
 
 UNKNOWN = ["$UNKNOWN/x", '"$(pwd)"/x', "./$UNKNOWN/../x", "${UNKNOWN}plain/x", "$UNKNOWN/*/x"]
-TOLD = {ALWAYS: "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y", "--no-index": "diff --no-index"}
+TOLD = {".*": "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y", READERS["git"]: "diff --no-index"}
 TOLD |= {READERS["php"]: "-S 0:80", READERS["npm"]: "pack", READERS["aws"]: "s3 cp", READERS["cmake"]: "-E copy_directory"}
 
 

@@ -1,4 +1,4 @@
-"""Commands that the parser does not see: what a second look finds, held against what bash and another `sh` really start."""
+"""Commands that a reader may not see, held against what bash and another `sh` really start."""
 
 import contextlib
 import random
@@ -34,7 +34,6 @@ FORMS = [
     "echo ${PWD%<(zz)}", "echo ${PWD/<(zz)/a}", "echo ${PWD,<(zz)}", "case a in <(zz)) ls;; esac", "case a in `zz`) ls;; esac",
     "[[ x || zz ]]", "[[ a =~ b|zz ]]", "[[ a > FILE ]]", r"echo $'\'; zz #'", r"echo TEXT $'\'>FILE #'", "ls &> FILE", "[[ x | zz ]]", "((x)) || zz",
 ]  # fmt: skip
-"""The first ten are for every shell, the others for one that is not bash."""
 
 
 def made(random_: random.Random) -> str:
@@ -73,7 +72,7 @@ def starts(tmp_path):
 
 def unseen(text: str, shell: str) -> bool:
     """Whether the parser says that the script is understood, and `zz` not in it."""
-    found = read_script(text, posix=shell != "/bin/bash")
+    found = read_script(text)
     return not found.opaque and not any(command.words[0] == "zz" for command in found.commands)
 
 
@@ -89,11 +88,10 @@ def test_what_a_shell_starts_is_found_or_not_understood(shell, starts):
 def test_no_form_passes_a_rule_that_denies(form):
     rules = Rules(levels=(make_rules({"deny": ["shell:zz **"]}), *shipped_rules().levels))
     policy = Policy(workspace=Path("/w"), mode="full", rules=rules)
-    assert decide(ShellCommand(command=form, posix=FORMS.index(form) >= 10), policy).verdict != "allow"
+    assert decide(ShellCommand(command=form), policy).verdict != "allow"
     assert decide(ShellCommand(command=f"sh -c {shlex.quote(form)}"), policy).verdict != "allow"
 
 
 @each("text", lines("commands/that_are_plain.txt"))
-def test_what_is_plain_to_both_looks_is_understood(text):
+def test_what_is_plain_to_every_shell_is_understood(text):
     assert read_script(text).opaque == ""
-    assert read_script(text, posix="<<<" not in text).opaque == ""

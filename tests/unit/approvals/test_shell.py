@@ -26,12 +26,10 @@ def commands(text: str) -> list[str]:
     ("text", "found"),
     [
         ("ls -l && git push || true; pwd | wc -l & id", ["ls -l", "git push", "true", "pwd", "wc -l", "id"]),
-        ('echo $(rm x) `rm y` "$(rm z)" <(rm p)', ["rm x", "rm y", "rm z", "rm p", "echo $ $ $ $"]),
+        ('echo $(rm x) `rm y` "$(rm z)" "`rm p`"', ["rm x", "rm y", "rm z", "rm p", "echo $ $ $ $"]),
         ("(cd a; rm x) && { rm y; }", ["cd a", "rm x", "rm y"]),
         ("if a; then b; elif c; then d; else e; fi", list("abcde")),
         ("for f in $(a); do b $f; done; while c; do d; done", ["a", "b $", "c", "d"]),
-        ("case $x in a) b;; *) c;; esac", ["b", "c"]),
-        ("f() { rm x; }; f", ["rm x", "f"]),
         ('\'r\'m "-rf" a\\ b c"d"e', ["rm -rf a b cde"]),
         ("l\\s\nrm x # && rm y", ["ls", "rm x"]),
         ("env A=1 B=2 rm x", ["rm x"]),
@@ -58,13 +56,12 @@ def test_every_part_is_found(text, found):
     ("text", "files"),
     [
         ("ls > a 2>> b", [("a", True), ("b", True)]),
-        ("ls &> a; ls >| b; ls &>> c", [("a", True), ("b", True), ("c", True)]),
+        ("ls > a; ls >| b; ls 2>> c", [("a", True), ("b", True), ("c", True)]),
         ("cat < a 2>&1 >&2 3>&-", [("a", False)]),
-        ("ls >& a", [("a", True)]),
         ("> a", [("a", True)]),
         ("{ ls; } > $X", [(UNKNOWN, True)]),
         ("cat <<E > 'a b'\nx\nE", [("a b", True)]),
-        ("f() { ls; } > a", [("a", True)]),
+        ("for i in 1 2; do ls; done > a", [("a", True)]),
     ],
 )
 def test_files_that_the_shell_opens_are_found(text, files):
@@ -82,7 +79,8 @@ def test_files_that_the_shell_opens_are_found(text, files):
         ("cd /etc; ls > f", ["", "/etc"]),
         ("cd; ls > f", ["", "~"]),
         ("cd $X; ls > f", ["", UNKNOWN]),
-        ("while a; do cd ..; done; ls > f", ["", UNKNOWN]),
+        ("while a; do cd ..; done; ls > f", ["", UNKNOWN, ".."]),
+        ("while a; do ls > f; cd ..; done", ["", UNKNOWN]),
         ("pushd a; ls > f", ["", UNKNOWN]),
     ],
 )
@@ -95,15 +93,24 @@ def test_what_cannot_be_taken_apart_says_so(text):
     assert read_script(text).opaque
 
 
-def test_a_function_that_starts_itself_again_and_again_is_seen():
-    assert read_script(":(){ :|:& };:").bomb
-    assert read_script("bomb() { bomb & bomb; }; bomb").bomb
-    assert not read_script("f() { ls | wc; }; f").bomb
+@each(
+    ("text", "found"),
+    [
+        ("case $x in a) rm x;; *) ls > b;; esac", ["rm x", "ls > b"]),
+        ("f() { env A=1 rm x; }; f", ["rm x"]),
+        ("x=(a b); git 'push' $y", ["git push $"]),
+        ("ls &> a; [[ x ]] && rm -rf y", ["rm -rf y"]),
+        ("bash -c 'f() { rm x; }; f'", ["rm x"]),
+    ],
+)
+def test_what_may_be_a_command_is_found_in_a_text_that_is_not_understood(text, found):
+    assert read_script(text).opaque
+    assert set(found) <= set(commands(text))
 
 
 def test_variables_that_are_set_are_told():
     script = read_script("A=1 B=2; export C=3; D=4 ls")
-    assert script.assigned == ("A", "B", "C")
+    assert script.assigned == ["A", "B", "C"]
     assert script.commands[0].assigned == ("D",)
 
 
@@ -133,11 +140,10 @@ def test_no_text_breaks_it(text):
 
 
 def test_letters_beyond_ascii_are_parts_of_words_and_no_harm():
-    """tree-sitter-bash looks characters up in tables of 256; the first of these ended the program."""
     read_script("{\U000d7a50\tE*\U0001f600\\\\")
     script = read_script("grüße=/x/ä 'für' $ß *é; rm ñ > Ωmega")
     assert [command.words for command in script.commands] == [
-        ("grüße=/x/ä", "für", UNKNOWN, "ß", "*é".replace("*", WILD)),
+        ("grüße=/x/ä", "für", UNKNOWN, "*é".replace("*", WILD)),
         ("rm", "ñ"),
     ]
     assert [file.path for file in script.files] == ["Ωmega"]
