@@ -182,8 +182,6 @@ class ShellCommand(Action):
     """Whether the host runs the command, without a sandbox; a person is asked in every mode."""
     wall: bool = field(default=False, compare=False, repr=False)
     """Whether the kernel can start the command behind a wall, where it only reads (`kernels/wall/reading.py`)."""
-    posix: bool = field(default=False, compare=False, repr=False)
-    """Whether the shell that reads the command may be another one than bash."""
     by_library: bool = field(default=False, compare=False, repr=False)
     """Whether a library starts the command by itself, as the kernel says: for receipts only."""
     purpose: str = ""

@@ -244,8 +244,8 @@ def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
             command = _text(params, "command", MAX_COMMAND_CHARS)
             cwd = _path(params, "cwd")
             where = "" if cwd == str(workspace) else cwd
-            wall, posix, library = (params.get(name) is True for name in ("wall", "posix", "library"))
-            return ShellCommand(command=command, cwd=where, wall=wall, posix=posix, by_library=library)
+            wall, library = (params.get(name) is True for name in ("wall", "library"))
+            return ShellCommand(command=command, cwd=where, wall=wall, by_library=library)
         case "write":
             path, named = _path(params, "path"), _path(params, "named")
             operation = next((known for known in OPERATIONS if known == params.get("operation")), None)

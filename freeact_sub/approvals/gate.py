@@ -126,7 +126,7 @@ def _suggested(call: Call) -> tuple[str, ...]:
 def _decide_here(call: Call, policy: Policy) -> Ruling:
     match call:
         case ShellCommand():
-            from freeact_sub.approvals.shell import judge_command, judge_outside  # noqa: PLC0415  # it needs a parser
+            from freeact_sub.approvals.shell import judge_command, judge_outside  # noqa: PLC0415  # only commands need it
 
             return judge_outside(call, policy) if call.outside else judge_command(call, policy)
         case FileWrite():

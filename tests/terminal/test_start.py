@@ -18,7 +18,6 @@ HEAVY = (
     "jupyter_client",
     "zmq",
     "httpx2",
-    "tree_sitter",
     "markdown_it",
     "pygments",
 )

@@ -116,7 +116,7 @@ def about_files(command: SimpleCommand, found: Found, policy: Policy) -> Iterato
     if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
         yield access.judge_read(UNKNOWN, "", denying)
     entered = [value for word, value in pairwise(words) if word in ("-C", "--directory", "--cd")]
-    entered += [found[1] for word in words if (found := ENTERS.fullmatch(word))]
+    entered += [place[1] for word in words if (place := ENTERS.fullmatch(word))]
     places = [joined(start, inner) for start in command.folders for inner in ("", *entered)]
     if _reads_folders(words):
         inside = [name for word in _read_words(words) for name in _names_in(word) if not name.startswith("-")]

@@ -1,7 +1,7 @@
 """Judges a shell command by rules and mode: the strictest ruling on its parts counts.
 
-A part is also a connection through `/dev/tcp/HOST/PORT`, which looks like a file and is a connection for a shell; gawk has
-others.
+A file such as `/dev/tcp/HOST/PORT` is a connection for a shell (gawk has others), wherever it stands. To which address is
+not looked at.
 
 A shipped rule allows programs that only read behind a wall. What makes this safe is the wall, not the lists here: in `plan`
 and `ask` a kernel starts what is allowed in this way so that it can change no file and connect to nothing
@@ -20,14 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
-from freeact_sub.approvals.access import (
-    HARMLESS,
-    command_pattern,
-    judge_connection,
-    judge_read,
-    judge_write,
-    possible_paths,
-)
+from freeact_sub.approvals import access
 from freeact_sub.approvals.patterns import UNKNOWN, WILD, Pattern
 from freeact_sub.approvals.policy import SHIPPED, Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest, unless_full
 from freeact_sub.approvals.shell import files
@@ -97,9 +90,11 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
         for folder in file.folders:
             place = files.joined(call.cwd, folder)
             if not file.writes:
-                yield judge_read(file.path, place, policy)
+                yield access.judge_read(file.path, place, policy)
             else:
-                yield replace(judge_write(file.path, place, policy), walled=None if file.path in LEAVES_NOTHING else False)
+                yield replace(
+                    access.judge_write(file.path, place, policy), walled=None if file.path in LEAVES_NOTHING else False
+                )
     for command in script.commands:
         moved = replace(command, folders=tuple(files.joined(call.cwd, folder) for folder in command.folders))
         found = files.what_is_found(moved, policy)
@@ -127,7 +122,7 @@ def _about_connections(script: Script, text: str, policy: Policy) -> Iterator[Ru
     words = [word for command in script.commands for word in command.words[1:]]
     rules = [rule for level in policy.rules.levels for rule in level if rule.pattern.kind == "connect"]
     if any(CONNECTS.search(place) for place in (text, *words, *paths)):
-        ruling = judge_connection((ANYWHERE,), policy)
+        ruling = access.judge_connection((ANYWHERE,), policy)
         if any(rule.verdict == "deny" for rule in rules):
             ruling = Ruling(verdict="deny", rule="a shell's own connection may be one that a rule denies", lasting=False)
         yield replace(ruling, part="connect", suggests=(), lasting=False, walled=False)
@@ -176,7 +171,7 @@ def _by_name(command: SimpleCommand, policy: Policy) -> Ruling:
     if ruling.suggests:
         return ruling
     words = (name if trusted else command.words[0], *command.words[1:])
-    return replace(ruling, suggests=command_pattern(words, any_words=trusted and name in FILTERS))
+    return replace(ruling, suggests=access.command_pattern(words, any_words=trusted and name in FILTERS))
 
 
 def _allowed(ruling: Ruling, command: SimpleCommand, policy: Policy) -> Ruling:
@@ -246,7 +241,7 @@ def _danger_of(command: SimpleCommand, workspace: Path) -> Literal["sure", "poss
         path
         for target in _targets(name, command.words[1:])
         for folder in command.folders
-        for path in possible_paths(target, folder, workspace)
+        for path in access.possible_paths(target, folder, workspace)
     ]
     if any(_is_disk(path) if name == "dd" else _is_system(path) for path in paths):
         return "sure"
@@ -279,7 +274,7 @@ def _is_system(path: str) -> bool:
 
 
 def _is_disk(path: str) -> bool:
-    return path.startswith("/dev/") and path not in HARMLESS and path.split("/")[2] not in ("fd", "shm")
+    return path.startswith("/dev/") and path not in access.HARMLESS and path.split("/")[2] not in ("fd", "shm")
 
 
 MAX_STARTS: Final = 100
@@ -325,7 +320,9 @@ def _starts(text: str, forbidden: "_Forbidden") -> Iterator[tuple[str, ...]]:
         since = 0 if at and gaps[at - 1].strip() else since + 1
         if forbidden.may_begin(token[0]) and not (is_prose and since > 2):
             for soft in (r"[\s]*", r"[\s'\",()\[\]]*"):
-                end = next((to for to in range(at, len(gaps)) if not re.fullmatch(soft, gaps[to])), len(gaps))
+                end = next(
+                    (to for to in range(at, min(len(gaps), at + MAX_WORDS)) if not re.fullmatch(soft, gaps[to])), len(gaps)
+                )
                 words = [other[0] for other in found[at : min(end + 1, at + MAX_WORDS)]]
                 yield tuple(words)
                 yield (words[0], *(re.split(r"[/+_]", word)[0] or word for word in words[1:]))

@@ -20,6 +20,8 @@ from freeact_sub.approvals.shell.wrappers import DECLARING, OpaqueError, inside,
 
 MAX_CHARS: Final = 20_000
 MAX_PARTS: Final = 300
+MAX_GUESSED: Final = 100
+"""Parts of a text that is not understood to look at."""
 MAX_DEPTH: Final = 30
 """Bound on nested groups, substitutions and scripts."""
 MAX_FOLDERS: Final = 8
@@ -106,13 +108,12 @@ class Script:
         try:
             _Reader(self, text).commands("")
         except OpaqueError:
-            for part in re.split(
-                r"[;&|\n(){}`]", re.sub(r"[\"'\\]", "", re.sub(r"(?<![-=])([<>]+)(?![=&])", r" \1 ", text))
-            ):
+            unquoted = re.sub(r"[\"'\\]", "", re.sub(r"(?<![-=])([<>]+)(?![=&])", r" \1 ", text))
+            for part in [*dict.fromkeys(re.split(r"[;&|\n(){}`]", unquoted))][:MAX_GUESSED]:
                 self.depth = depth
                 words = [re.sub(r"\$\S*", UNKNOWN, word) for word in part.split()]
                 for mark, path in pairwise(words):
-                    if mark in ("<", ">", ">>") and not path.isdigit():
+                    if mark in ("<", ">", ">>") and not path.isdigit() and len(self.files) < MAX_GUESSED:
                         self.files.append(OpenedFile(path=path, folders=tuple(self.folders), writes=mark != "<"))
                 while words and (words[0] in RESERVED or ASSIGNMENT.match(words[0])):
                     words.pop(0)

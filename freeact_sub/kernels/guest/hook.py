@@ -18,7 +18,6 @@ import ipaddress
 import os
 import re
 import shlex
-import shutil
 import socket
 import threading
 import time
@@ -236,14 +235,14 @@ class Watch:
         script = stack.script_for(words)
         words[0] = os.fsdecode(executable or words[0])
         command = shown_command(words, script, os.environ if env is None else env, self.environment)
-        self.start(command, cwd, posix=is_posix(words[0]))
+        self.start(command, cwd)
 
-    def start(self, command: str, cwd: Any, *, posix: bool) -> None:
+    def start(self, command: str, cwd: Any) -> None:
         """Ask about a command to run. Raises: ToBeWalledError: It may run behind the wall for programs that only read."""
         ADVICE.on_command(command)
         self.files.forget()
         place = as_text(absolute(os.fsdecode(cwd or ".")))
-        how = {"wall": doors.can_wall(), "posix": posix, "library": stack.is_of_library()}
+        how = {"wall": doors.can_wall(), "library": stack.is_of_library()}
         if self.line.ask(kind="shell", command=as_text(command), cwd=place, **how) == WALLED:
             raise doors.ToBeWalledError
 
@@ -420,11 +419,6 @@ def shown_command(words: list[str], script: str | None, env: Any, known: Mapping
         return script
     command = " ".join([*assigned, shlex.join(words)])
     return command + (f" <<'END_OF_SCRIPT'\n{script}\nEND_OF_SCRIPT" if script is not None else "")
-
-
-def is_posix(program: str) -> bool:
-    """Whether a shell is not bash: it reads some texts in other ways."""
-    return program in SHELLS and os.path.basename(os.path.realpath(shutil.which(program) or program)) != "bash"
 
 
 def _assigned(env: Any, known: Mapping[str, str]) -> list[str]:

@@ -100,7 +100,6 @@ def test_an_unknown_name_is_an_attribute_error():
                 "openai",
                 "prompt_toolkit",
                 "rich",
-                "tree_sitter",
                 "yaml",
                 "zmq",
                 "freeact_sub.features.sessions.forking",
