@@ -34,6 +34,19 @@ def test_to_read_about_a_forbidden_command_is_not_asked_for(command, tmp_path):
     assert verdict(command, tmp_path, deny=["shell:git push *"]) == "allow"
 
 
+@each(
+    "command",
+    [
+        *("case x in x) git push;; esac", "f() { git push; }; f", "x=(a b); git push", "[[ -f x ]] && git push", "git push &> log", "cat <(git push)"),
+        *("echo $((x)); git push", "bash -c 'f() { git push; }; f'", "case x in x) rm -rf /;; esac", "f() { env A=1 git push; }; f"),
+        *("case x in x) echo > .freeact/permissions.toml;; esac", "f() { cat .env; }; f", "cat <<< $(git push)"),
+    ],
+)  # fmt: skip
+def test_what_is_denied_stays_denied_in_a_command_that_is_not_understood(command, tmp_path):
+    lists = {"allow": ["shell"], "deny": ["shell:git push *", "file:.env"]}
+    assert {verdict(command, tmp_path, mode, **lists) for mode in ("plan", "ask", "auto", "full")} == {"deny"}
+
+
 @each("program", ["echo", "true", ":", "printf"])
 def test_a_program_that_comes_from_the_input_is_not_the_one_whose_name_stands_there(program, tmp_path):
     assert verdict(f"cat x | xargs -I {program} {program}", tmp_path) == "ask"
