@@ -108,7 +108,7 @@ class Script:
         try:
             _Reader(self, text).commands("")
         except OpaqueError:
-            unquoted = re.sub(r"[\"'\\]", "", re.sub(r"(?<![-=])([<>]+)(?![=&])", r" \1 ", text))
+            unquoted = re.sub(r"[\"'\\]", "", re.sub(r"(?<![-=])([<>]+)(?!=|&[0-9-])&?", r" \1 ", text))
             for part in [*dict.fromkeys(re.split(r"[;&|\n(){}`]", unquoted))][:MAX_GUESSED]:
                 self.depth = depth
                 words = [re.sub(r"\$\S*", UNKNOWN, word) for word in part.split()]

@@ -39,7 +39,7 @@ def test_to_read_about_a_forbidden_command_is_not_asked_for(command, tmp_path):
     [
         *("case x in x) git push;; esac", "f() { git push; }; f", "x=(a b); git push", "[[ -f x ]] && git push", "git push &> log", "cat <(git push)"),
         *("echo $((x)); git push", "bash -c 'f() { git push; }; f'", "case x in x) rm -rf /;; esac", "f() { env A=1 git push; }; f"),
-        *("case x in x) echo > .freeact/permissions.toml;; esac", "f() { cat .env; }; f", "cat <<< $(git push)"),
+        *("case x in x) echo > .freeact/permissions.toml;; esac", "f() { cat .env; }; f", "cat <<< $(git push)", "ls >& .freeact/permissions.toml"),
     ],
 )  # fmt: skip
 def test_what_is_denied_stays_denied_in_a_command_that_is_not_understood(command, tmp_path):
