@@ -1,10 +1,10 @@
 """`read_script` takes a shell command apart into the programs that it starts and the files that it opens.
 
-It reads a plain grammar, in which every shell sees the same: words, quotes, `$x`, `$(…)`, pipes, lists, groups, `if`, `for`,
-`while`, redirections and here-documents. All else (`case`, functions, arrays, arithmetic, what bash alone knows)
-makes the script `opaque`: a person must decide. More may be found than what runs, both branches of an `if` for example, but
-what runs is never more (the tests run bash and another `sh` beside it). A text that is not understood is also cut at every
-mark at which a command could begin, so that what a rule denies there stays denied.
+It reads a plain grammar: words, quotes, `$x`, `$(…)`, pipes, lists, groups, `if`, `for`, `while`, `case`, redirections
+and here-documents. Forms of bash (`[[`, `&>`, `|&`, `<<<`, `<(…)`, `$'…'`) are read where another `sh` runs nothing more by
+them. All else (functions, arrays, arithmetic) makes the script `opaque`: a person must decide. More may be found
+than runs, both branches of an `if` for example, but all that runs is found (the tests run bash and another `sh` beside it).
+A text that is not understood is also cut at every mark at which a command could begin, so that a denial holds there.
 
 What a word will be is not always known: see `patterns.py` for `UNKNOWN` and `WILD`.
 """
@@ -27,18 +27,28 @@ MAX_DEPTH: Final = 30
 MAX_FOLDERS: Final = 8
 """Bound on the directories that a command may start in."""
 
-RESERVED: Final = names("if then else elif fi do done case esac while until for select in function { } ! [[ ]] coproc")
+RESERVED: Final = names("if then else elif fi do done case esac while until for select in function { } ! ]] coproc")
 ARITHMETIC_TESTS: Final = names("-eq -ne -lt -le -gt -ge -v -R")
 """Tests in which a shell may evaluate an operand, and so run commands."""
 INVISIBLE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]")
 BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t\n])\\\n|\\\n(?=[ \t\n]))*(?:#[^\n]*)?")
 """Matches white space and a comment. A line that is continued elsewhere makes one mark of two."""
 OPENING: Final = re.compile(r"(?:(if|do|\{)|then|elif|else|while|until|!)(?=[ \t\n])")
-CLOSING: Final = re.compile(r"(?:fi|done|\})(?=[ \t\n;&|)<>]|\Z)")
+CLOSING: Final = re.compile(r"(?:fi|done|esac|\})(?=[ \t\n;&|)<>]|\Z)")
 FOR: Final = re.compile(r"for[ \t]+([A-Za-z_]\w*)[ \t]+in(?=[ \t\n;])", re.ASCII)
 LOOP_THAT_MOVES: Final = re.compile(r"(?s:(?:for|while|until)\s.*\b(?:cd|pushd|popd)\b)")
-SEPARATOR: Final = re.compile(r"(&&|\|\|?)|&(?!>)|;|(?=\n)")
-REDIRECTION: Final = re.compile(r"[0-9]*(<<-?|>>|>\||[<>]&|[<>])[ \t]*")
+CASE: Final = re.compile(r"case(?=[ \t])")
+IN: Final = re.compile(r"in(?=[ \t\n])")
+PATTERN: Final = re.compile(
+    r"(?!esac\s)\(?[ \t]*{0}(?:[ \t]*\|[ \t]*{0})*[ \t]*\)".format(r"""(?:'[^']*'|"[^"$`\\]*"|[\w.*?+/:,@=%[\]!-])+""")
+)
+"""Matches the patterns of one branch of a `case`."""
+BRANCH_END: Final = re.compile(r";;&?|;&")
+SEPARATOR: Final = re.compile(r"(&&|\|[|&]?)|(;;&?|;&)|&(?!>)|;|(?=\n)")
+REDIRECTION: Final = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|>>|>\||[<>]&|[<>](?!\()|&>>?)[ \t]*")
+BOTH_OUTPUTS: Final = {"&>", "&>>"}
+"""Redirections that end the command in a shell that does not know them: it runs words that follow as another command."""
+TEST_GOES_ON: Final = re.compile(r"&&(?=[ \t])")
 MARK: Final = re.compile(r"(['\"]?)(\w+)\1(?=[\s;&|<>)]|\Z)", re.ASCII)
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=", re.ASCII)
 EXPANSION: Final = re.compile(
@@ -46,6 +56,8 @@ EXPANSION: Final = re.compile(
     r"\{#?\w+(?::?[-+?][\w./:,@-]*|(?:%%?|##?)[\w./*?-]*|//?[\w.,:-]*/[\w.,:-]*)?\})"
 )
 """Matches an expansion with nothing in it that a shell expands, quotes or evaluates."""
+ESCAPED: Final = re.compile(r"\$'(?:[^'\\]|\\[^'\n])*'")
+"""Matches a text with escapes that ends at the same quote in a shell that does not know it."""
 BACKTICKS: Final = re.compile(r"`([^`\\]*)`")
 PIECE: Final = re.compile(r"'([^']*)'|\\([^\n])|(\[[!^]?[\w.,-]+\]|[*?])|([^\s;&|<>()'\"\\$`])", re.ASCII)
 """Matches the next piece of a word: quoted, a wildcard, or a letter."""
@@ -211,6 +223,8 @@ class _Reader:
                 self._fail("a part of the command")
             must_follow = separator is not None and separator[1] is not None
             self._lines()
+            if separator is not None and separator[2] is not None:
+                self._branches()
         if must_follow or self._open != opened or self._next() != closing or self._documents:
             self._fail("the end of the command")
         self._at += len(closing)
@@ -227,14 +241,29 @@ class _Reader:
                     self._fail("a here-document")
             self._documents = []
 
+    def _branches(self) -> None:
+        """Reads the patterns of a branch of a `case`, and the branches without commands before it."""
+        while self._takes(PATTERN):
+            self._lines()
+            if not self._takes(BRANCH_END):
+                break
+            self._lines()
+
     def _command(self) -> None:
         """Reads a command, or the words before or after the commands of a group."""
         while True:
             if LOOP_THAT_MOVES.match(self._text, self._at):
                 self._script.may_be_in(UNKNOWN)
-            if not (opening := self._takes(OPENING)):
+            if self._takes(CASE) and self._takes(BLANKS) and self._word() and self._takes(BLANKS):
+                self._lines()
+                self._takes(IN) or self._fail("a case")
+                self._open += 1
+                self._lines()
+                self._branches()
+            elif opening := self._takes(OPENING):
+                self._open += opening[1] is not None
+            else:
                 break
-            self._open += opening[1] is not None
             self._lines()
         if found := self._takes(FOR):
             self._script.assigned.append(found[1])
@@ -254,7 +283,7 @@ class _Reader:
         words, raw, assigned = list[str](), list[str](), list[tuple[str, str]]()
         marks = self._redirections()
         while self._next() and self._next() not in ";&|()\n":
-            if marks and (marks[-1].startswith("<<") or raw[:1] == ["["]):
+            if marks and (marks[-1].startswith("<<") or raw[:1] == ["["] or not BOTH_OUTPUTS.isdisjoint(marks)):
                 self._fail("a word after a redirection")
             start = self._at
             word = self._word()
@@ -265,9 +294,11 @@ class _Reader:
                 words.append(word)
                 raw.append(source)
             marks += self._redirections()
+            if raw[:1] == ["[["] and raw[-1] != "]]" and self._takes(TEST_GOES_ON):  # another sh ends here, as it has no [[
+                self._takes(BLANKS)
         if not words and not assigned and not marks:
             self._fail("a part of the command")
-        if raw[:1] == ["["] and (raw[-1] != "]" or not ARITHMETIC_TESTS.isdisjoint(words)):
+        if raw[:1] in (["["], ["[["]) and (raw[-1] != "]" * len(raw[0]) or not ARITHMETIC_TESTS.isdisjoint(words)):
             self._fail("a test")
         self._add(tuple(words), raw, assigned)
 
@@ -279,7 +310,7 @@ class _Reader:
         if any(name.startswith("GIT_CONFIG") and "alias." in value.lower() for name, value in assigned):
             self._fail("an alias of git")
         script.values += assigned
-        if not raw or raw[0] == "[":
+        if not raw or raw[0] in ("[", "[["):
             script.assigned += named
         elif raw[0] in DECLARING:
             script.assigned += (*named, *inside(words).changed)
@@ -292,15 +323,16 @@ class _Reader:
         marks: list[str] = []
         while self._takes(BLANKS) and (found := self._takes(REDIRECTION)):
             marks.append(found[1])
-            if found[1].startswith("<<"):
+            if found[1] in ("<<", "<<-"):
                 mark = self._takes(MARK) or self._fail("a here-document")
                 self._documents.append((mark[2], mark[1] != "", found[1] == "<<-"))
                 continue
             path, folders = self._word(), tuple(self._script.folders)
-            if not found[1].endswith("&"):
+            if found[1] in (">&", "<&"):
+                if not re.fullmatch(r"[0-9]+-?|-", path):
+                    self._fail("a redirection")
+            elif found[1] != "<<<":
                 self._script.files.append(OpenedFile(path=path, folders=folders, writes=found[1] != "<"))
-            elif not re.fullmatch(r"[0-9]+-?|-", path):
-                self._fail("a redirection")
         return marks
 
     def _word(self) -> str:
@@ -308,7 +340,7 @@ class _Reader:
         start, word = self._at, ""
         is_unknown = False
         while True:
-            if self._next() in ("$", "`"):
+            if self._next() in ("$", "`") or self._next(2) in ("<(", ">("):
                 word += self._expansion(quoted=False)
             elif self._next() == '"':
                 word += self._quoted()
@@ -347,10 +379,10 @@ class _Reader:
         return word
 
     def _expansion(self, *, quoted: bool) -> str:
-        """Reads what begins with `$`, or a backtick."""
-        if self._takes(EXPANSION):
+        """Reads an expansion, or a substitution of commands."""
+        if self._takes(EXPANSION) or (not quoted and self._takes(ESCAPED)):
             return UNKNOWN
-        if self._next(2) == "$(" and self._next(3) != "$((":
+        if self._next(2) in ("$(", "<(", ">(") and self._next(3) != "$((":
             self._at += 2
             self.commands(")")
             return UNKNOWN

@@ -28,11 +28,14 @@ LINES = [
     "[[ {} ]]", "[[ a || {} ]]", "[[ a < {} ]]", "[[ a =~ b|{} ]]", "[ {} ]", "x={} ls", "a=({})", "for i in {}; do ls; done", "ls {} | cat", "ls > {}",
     "echo a; {}", "echo 'a' {} 'b'", 'echo "a" {} "b"', "if ls; then echo {}; fi", "{}", "f() {{ ls {}; }}; f", "ls # {}\nls", "ls # it's\n{}",
     "echo {} {}", "echo a &> {}", "(( {} ))", "cat <<< {}", "! ls {}", "echo $'\\'; {} #'", "echo a\\\n{}", "bash -c '{}'", "sh -c '{}'",
+    "[[ a && {} ]]", "[[ a && b == {} ]] && ls", "ls &> a {}", "ls &>> {} 2>&1", "ls |& {}", "ls < <(echo {})", "cat <<< {} > a",
+    "case a in a) {};; esac", "case a in (b) ls;; a|c) ;; *) {} ;; esac", "case {} in a) ls;& b) {} ;; esac", "f() {{ {}; }}; f", "function f {{ {}; }}; f",
+    "f() {{ ls $1 {}; }}; f a", "case a in b) ;;\n# x\na) {}\nesac; ls", "(a); {}", "f() ( {} ); f",
 ]  # fmt: skip
 FORMS = [
     """echo "${x-'$(zz)'}\"""", """cat <<E\n${x-'$(zz)'}\nE""", """echo "${x-$'$(zz)'}\"""", r"echo `echo \`zz\``", 'echo "${x-~`zz`}"',
     "echo ${PWD%<(zz)}", "echo ${PWD/<(zz)/a}", "echo ${PWD,<(zz)}", "case a in <(zz)) ls;; esac", "case a in `zz`) ls;; esac",
-    "[[ x || zz ]]", "[[ a =~ b|zz ]]", "[[ a > FILE ]]", r"echo $'\'; zz #'", r"echo TEXT $'\'>FILE #'", "ls &> FILE", "[[ x | zz ]]", "((x)) || zz",
+    "[[ x || zz ]]", "[[ a =~ b|zz ]]", r"echo $'\'; zz #'", r"echo TEXT $'\'>FILE #'", "[[ x | zz ]]", "ls &> a zz", "((x)) || zz",
 ]  # fmt: skip
 
 
@@ -95,3 +98,8 @@ def test_no_form_passes_a_rule_that_denies(form):
 @each("text", lines("commands/that_are_plain.txt"))
 def test_what_is_plain_to_every_shell_is_understood(text):
     assert read_script(text).opaque == ""
+
+
+@each("text", ["[[ a > FILE ]]", "ls &> FILE", "ls &>>FILE", "cat <<< a > FILE", "ls |& cat > FILE"])
+def test_files_that_any_shell_opens_are_found(text):
+    assert [file.path for file in read_script(text).files] == ["FILE"]

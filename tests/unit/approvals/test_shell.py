@@ -27,6 +27,8 @@ def commands(text: str) -> list[str]:
     [
         ("ls -l && git push || true; pwd | wc -l & id", ["ls -l", "git push", "true", "pwd", "wc -l", "id"]),
         ('echo $(rm x) `rm y` "$(rm z)" "`rm p`"', ["rm x", "rm y", "rm z", "rm p", "echo $ $ $ $"]),
+        ("echo <(rm x)", ["rm x", "echo $"]),
+        ("case $x in a) b;; *) c;; esac", ["b", "c"]),
         ("(cd a; rm x) && { rm y; }", ["cd a", "rm x", "rm y"]),
         ("if a; then b; elif c; then d; else e; fi", list("abcde")),
         ("for f in $(a); do b $f; done; while c; do d; done", ["a", "b $", "c", "d"]),
@@ -96,10 +98,10 @@ def test_what_cannot_be_taken_apart_says_so(text):
 @each(
     ("text", "found"),
     [
-        ("case $x in a) rm x;; *) ls > b;; esac", ["rm x", "ls > b"]),
+        ("case $x in $(a)) rm x;; *) ls > b;; esac", ["rm x", "ls > b"]),
         ("f() { env A=1 rm x; }; f", ["rm x"]),
         ("x=(a b); git 'push' $y", ["git push $"]),
-        ("ls &> a; [[ x ]] && rm -rf y", ["rm -rf y"]),
+        ("x=(a); [[ x ]] && rm -rf y", ["rm -rf y"]),
         ("bash -c 'f() { rm x; }; f'", ["rm x"]),
     ],
 )
