@@ -210,7 +210,7 @@ from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,
     dispatch as dispatch,
 )
-from freeact_sub.features.factory import (
+from freeact_sub.features.agent_types import (
     AgentFactory as AgentFactory,
     ChildAgent as ChildAgent,
 )

@@ -57,7 +57,7 @@ from freeact_sub.tools import ChildRequest
 
 if TYPE_CHECKING:
     from freeact_sub.events.effects import Effects
-    from freeact_sub.features.factory import AgentFactory
+    from freeact_sub.features.agent_types import AgentFactory
     from freeact_sub.features.sessions.feature import SessionsFeature
     from freeact_sub.features.undo import UndoFeature, UndoReport
     from freeact_sub.hooks import Hook
@@ -521,7 +521,7 @@ class Agent(Generic[OutputT]):
         At most `models.max_concurrent` are asked at once, and prompts are taken as they are needed. The present run pays, or
         one that begins by itself (see `spawn`). When its budget is used up, the rest fails.
         """
-        from freeact_sub.features.maps.many import ask_many  # noqa: PLC0415  # few programs ask so
+        from freeact_sub.features.maps import ask_many  # noqa: PLC0415  # few programs ask so
 
         return await ask_many(self._root, prompts, output, model)
 
@@ -541,7 +541,7 @@ class Agent(Generic[OutputT]):
         `kept_in` (default: in the session's folder), and a second call asks only what it does not hold: see docs/maps.md.
         Bounds, model and run are as for `ask_many`. Raises InvalidRequestError before anything is asked.
         """
-        from freeact_sub.features.maps.many import map_rows  # noqa: PLC0415  # few programs ask so
+        from freeact_sub.features.maps import map_rows  # noqa: PLC0415  # few programs ask so
 
         return await map_rows(self._root, frame, template, output, model, kept_in)
 
@@ -722,7 +722,7 @@ def _features(
     """Return the features of an agent. Raises: InvalidRequestError: One is missing that another argument needs."""
     asked = []
     if factory is not None:
-        from freeact_sub.features.factory import FactoryFeature  # noqa: PLC0415  # few programs have one
+        from freeact_sub.features.agent_types import FactoryFeature  # noqa: PLC0415  # few programs have one
 
         asked = [FactoryFeature(factory)]
     if features is None:

@@ -18,7 +18,7 @@ from freeact_sub.cli.settings import INTERRUPTED
 from freeact_sub.cli.streams import asking_terminal, can_draw, tell, write_out
 from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.events import StrategyProgress
-from freeact_sub.features.maps.kept_answers import KeptAnswers
+from freeact_sub.features.maps import KeptAnswers
 from freeact_sub.models.build import require_model
 from freeact_sub.terminal.asking import Approver, LineApprover
 

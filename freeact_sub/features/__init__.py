@@ -34,7 +34,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.mcp_client.client import McpClientFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
     from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
-    from freeact_sub.features.quotes.fan_outs import QuotesFeature  # noqa: PLC0415
+    from freeact_sub.features.quotes import QuotesFeature  # noqa: PLC0415
     from freeact_sub.features.receipts import ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.sessions.feature import SessionsFeature  # noqa: PLC0415
     from freeact_sub.features.skills.feature import SkillsFeature  # noqa: PLC0415

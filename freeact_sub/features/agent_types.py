@@ -1,35 +1,40 @@
-"""Named types of agents, one Markdown file each (`AgentTypesFeature`; `.agents/agents/NAME.md`; docs/agents.md).
+"""Types of agents, one Markdown file each (`AgentTypesFeature`), and children of a program's own (`FactoryFeature`).
 
-The head of a file has settings, its body is a prompt. A type narrows what an agent may do or says who does it (model,
-prompt). It grants nothing beyond the parent's rights but MCP servers of its own. An invalid file is left out, and a
-sentence names its line. Files become values here (`AgentType` in `agents/rights.py`), which the feature hands to the root.
+The head of a file (`.agents/agents/NAME.md`; docs/agents.md) has settings, its body is a prompt. A type narrows what an
+agent may do or says who does it (model, prompt). It grants nothing beyond the parent's rights but MCP servers of its own. An
+invalid file is left out, and a sentence names its line. Files become values here (`AgentType` in `agents/rights.py`), which
+the feature hands to the root. A program's object (`Agent(factory=...)`) makes children without a model, kernel or tools.
 """
 
+import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.agents.answers import schema_output_type
-from freeact_sub.agents.feature import Feature, FeatureRoot
-from freeact_sub.agents.life import tree_agent
+from freeact_sub.agents.feature import Feature, FeatureAgent, FeatureRoot, NewChild, RunPart
+from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.rights import AgentType, only, unknown_tool
+from freeact_sub.agents.shared import ExecutionContext
 from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.hooks import FoundHooks, parse_hooks
 from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config, McpServerConfig
-from freeact_sub.errors import ConfigError, sentence
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError, sentence
 from freeact_sub.modes import INHERIT, CodeActions, Mode, Thinking
 from freeact_sub.system.safe_files import files_in, read_file
 from freeact_sub.text import counted, unknown_name
-from freeact_sub.tools import TOOL_NAMES
+from freeact_sub.tools import TOOL_NAMES, ChildRequest
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 FOREIGN: Final = frozenset({"name", "color", "permissionMode", "disallowedTools", "mcpServers", "maxTurns", "temperature"})
 """Keys in files of other programs. Only `name` may stand in ours too, if it is the file's own."""
 SHOWN_FILES: Final = 3
@@ -37,6 +42,93 @@ SHOWN_FILES: Final = 3
 OTHER_FORM: Final = ("tools", "mcp_servers", "hooks")
 """Settings that a file writes otherwise than `AgentType` has them."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@runtime_checkable
+class ChildAgent(Protocol):
+    """A child implemented in Python, without a model, kernel or tools of its own."""
+
+    async def run(self, prompt: str, context: ExecutionContext) -> Any:
+        """Do the work and return the answer; an exception ends the child as `failed`.
+
+        Args:
+            prompt: The child's prompt.
+            context: The child. Cancellation and timeout arrive as `asyncio.CancelledError`.
+        """
+        ...
+
+
+class AgentFactory(Protocol):
+    """A maker of children from requests; a user of the SDK may supply another.
+
+    Every child passes through it, whether a model, code in a cell or a program starts it. It runs after the approval and
+    before the bounds: in any case mode and budget are narrowed to the parent's, and the spawn is counted.
+    """
+
+    def create(self, request: ChildRequest, context: ExecutionContext) -> ChildRequest | ChildAgent:
+        """Turn a request into a child.
+
+        Args:
+            request: The child as requested.
+            context: The agent that starts it.
+
+        Returns:
+            The request, unchanged or changed by `request.replace`, to start an ordinary agent; or a `ChildAgent`.
+
+        Raises:
+            SpawnForbiddenError: The child must not start; the caller reads the reason.
+        """
+        ...
+
+
+class FactoryFeature(Feature):
+    """The factory of a program, asked about each child."""
+
+    def __init__(self, factory: AgentFactory) -> None:
+        self._factory = factory
+
+    def run(self, agent: FeatureAgent) -> "FactoryPart":
+        """Make the part for a run."""
+        return FactoryPart(self._factory, tree_agent(agent))
+
+
+class FactoryPart(RunPart):
+    """The factory's part in one run."""
+
+    def __init__(self, factory: AgentFactory, agent: TreeAgent) -> None:
+        self._factory, self._agent = factory, agent
+
+    async def child(self, child: NewChild, proceed: Callable[[NewChild], Awaitable[T]]) -> T:
+        """Start the child that the factory makes of the request."""
+        return await proceed(self._made(child))
+
+    def _made(self, child: NewChild) -> NewChild:
+        request = child.request
+        try:
+            made = self._factory.create(request, self._agent.context)
+        except FreeactError:
+            raise
+        except Exception as error:  # border: code of the SDK's user
+            logger.exception("the agent factory failed")
+            raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
+        if isinstance(made, ChildRequest):
+            if made.prompt != request.prompt and made.content == request.content:
+                seen = (part for part in request.content if not isinstance(part, str))
+                made = made.replace(content=(made.prompt, *seen) if request.content else ())
+            return replace(child, request=made.replace(tool_call_id=request.tool_call_id))
+        if not isinstance(made, ChildAgent):
+            raise SpawnForbiddenError(
+                f"the agent factory returned a {type(made).__name__}: it must return a ChildRequest, or an object with "
+                "`async def run(prompt, context)`"
+            )
+        has_kernel = request.is_branch or request.branch_of is not None or request.keep or request.prepare is not None
+        if has_kernel or request.resume:
+            raise InvalidRequestError(
+                "this child is Python code and has no kernel: leave out inputs, branch, keep and resume"
+            )
+        if request.check is not None or request.verify is not None:
+            raise InvalidRequestError("this child is Python code, whose answer is not checked: leave out check")
+        return replace(child, program=made.run)
 
 
 class _TypeSection(BaseModel):

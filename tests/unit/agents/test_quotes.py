@@ -11,8 +11,8 @@ from support.tables import each
 
 from freeact_sub import Agent, ApprovalRequest, Config, Notice
 from freeact_sub.calls import FanOut
-from freeact_sub.features.quotes import fan_outs as fan_out
-from freeact_sub.features.quotes.figures import bound_for
+from freeact_sub.features import quotes
+from freeact_sub.features.quotes import bound_for
 from freeact_sub.testing import FakeKernelProvider, first_prompt
 
 pytestmark = pytest.mark.features("quotes")
@@ -71,7 +71,7 @@ async def run_map(agent, rows, decide=lambda request: request.approve(), *, time
 async def test_the_true_cost_lies_within_the_quoted_spread(opened, monkeypatch):
     within = 0
     for seed in range(FAN_OUTS):
-        monkeypatch.setattr(fan_out, "chance", random.Random(seed))  # chooses the pilots
+        monkeypatch.setattr(quotes, "chance", random.Random(seed))  # chooses the pilots
         rows = [*rows_of(seed, "answers grow with the prompt" if seed % 2 else "answers are of any size")]
         async with opened() as agent:
             [call], _, result = await run_map(agent, rows)
@@ -103,7 +103,7 @@ async def test_the_question_has_the_figures_and_the_agreed_bound_is_exact(opened
         chosen = {*random.Random(0).sample(range(ROWS), 3)}
         for at in chosen:
             rows[at]["out"] = 2  # the pilots tell nothing of the rest
-        monkeypatch.setattr(fan_out, "chance", random.Random(0))
+        monkeypatch.setattr(quotes, "chance", random.Random(0))
         [call], _, result = await run_map(agent, rows, too_low)
         [done] = result.output
         bound = Decimal(call.bound.removeprefix("$"))
@@ -126,7 +126,7 @@ async def test_a_denial_ends_the_map_after_the_pilots(opened):
 
 
 async def test_the_answer_holds_for_the_run(opened, monkeypatch):
-    monkeypatch.setattr(fan_out, "chance", random.Random(0))
+    monkeypatch.setattr(quotes, "chance", random.Random(0))
     async with opened() as agent:
         rows = [*rows_of(1, "")]
         asked, _, result = await run_map(agent, [*rows, *rows_of(2, "")], times=2)

@@ -1,19 +1,31 @@
-"""Many questions side by side: the methods `ask_many` and `map` of `Agent`."""
+"""Many questions side by side: the methods `ask_many` and `map` of `Agent` (docs/maps.md).
+
+`table_of` reads frames as tables; pandas is imported only for a frame of pandas. `KeptAnswers` keeps the answers of maps in
+a file, one JSON object a line, each written at once: a line is written by one call, and a last line that a kill has cut off
+is skipped, so no earlier answer is lost.
+"""
 
 import asyncio
+import dataclasses
 import difflib
+import hashlib
+import json
+import os
 import re
 import secrets
+import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Formatter
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, RootModel, TypeAdapter
 from pydantic_ai.models import Model
 from pydantic_core import to_json, to_jsonable_python
+from typing_extensions import is_typeddict
 
 from freeact_sub.agents.ask import AskParams, TypedAnswer, typed_for_program
 from freeact_sub.agents.feature import Question
@@ -22,13 +34,20 @@ from freeact_sub.agents.money import NO_PAYER, Payer
 from freeact_sub.agents.requests import validated
 from freeact_sub.agents.results import AnswerT
 from freeact_sub.agents.root import Root, outcome
-from freeact_sub.errors import InvalidRequestError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import Notice, StrategyProgress
-from freeact_sub.features.maps.kept_answers import NAME, KeptAnswers
-from freeact_sub.features.maps.tables import ANSWER, ERROR, new_columns, table_of
-from freeact_sub.features.quotes.fan_outs import FanOuts, side_by_side
+from freeact_sub.features.quotes import FanOuts, side_by_side
+from freeact_sub.system.safe_files import full_path, replace_file
 from freeact_sub.text import one_line
 
+NAME: Final = "answers.jsonl"
+"""The file's name in the folder of a session."""
+WRITTEN: Final = "written"
+"""The key of the result file's digest."""
+HEADER: Final = b'{"freeact_sub": "answers of agent.map", "version": 1}\n'
+ANSWER: Final = "answer"
+"""The column of an answer without fields."""
+ERROR: Final = "error"
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two events of progress, at least."""
 ERROR_CHARS: Final = 1_000
@@ -38,6 +57,190 @@ _BRACES: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 CONVERSIONS: Final[Mapping[str, Callable[[Any], str]]] = {"r": repr, "s": str, "a": ascii}
 
 T = TypeVar("T")
+
+
+class KeptAnswers:
+    """The answers of one map. Without a file they last as long as this object."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._handle, self._known = path, -1, dict[str, Any]()
+
+    def __enter__(self) -> Self:
+        """Open the file and read it.
+
+        Raises:
+            FreeactError: The file cannot be read or written, or is not a file of answers.
+        """
+        if self._path is not None:
+            try:
+                self._open(full_path(self._path))
+            except OSError as error:
+                raise FreeactError(f"answers cannot be kept in {self._path}: {error.strerror or error}") from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        del kind, error, trace
+        self.close()
+
+    def close(self) -> None:
+        """Keep no further answers in the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def get(self, key: str) -> Any:
+        """Return a kept answer, as JSON has it, if there is one."""
+        return self._known.get(key)
+
+    def keep(self, key: str, answer: Any) -> None:
+        """Keep an answer. Raises OSError if it cannot be written."""
+        self._known[key] = answer
+        if self._handle >= 0:
+            self._write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
+
+    def has_written(self, content: bytes) -> bool:
+        """Return whether the last result file had this content: nobody has changed it since."""
+        return bool(self.get(WRITTEN) == hashlib.sha256(content).hexdigest())
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a result file, and keep its digest. Raises OSError if it cannot be written."""
+        self.keep(WRITTEN, hashlib.sha256(content).hexdigest())
+        replace_file(path, content)
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        self._handle = os.open(path, flags, 0o600)
+        with open(self._handle, "rb", closefd=False) as file:  # a handle, not a path
+            content = file.read() or b""
+        if not content or (b"\n" not in content and HEADER.startswith(content)):
+            os.truncate(self._handle, 0)
+            self._write(HEADER)
+        elif not content.startswith(HEADER):
+            self.close()
+            raise FreeactError(f"{path} is a file of something else: name another file for the answers")
+        elif not content.endswith(b"\n"):
+            self._write(b"\n")
+        for line in content.splitlines()[1:]:
+            self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        try:
+            known = json.loads(line)
+            self._known[str(known["key"])] = known["answer"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return  # a kill has cut it off
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._handle, data) :]
+
+
+class FrameLike(Protocol):
+    """A frame of any kind."""
+
+    @property
+    def columns(self) -> Sequence[Hashable]:
+        """The names of the columns."""
+
+    def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
+        """Yield the values of each row, by column."""
+
+    def extended(self, new: Mapping[str, list[Any]]) -> Any:
+        """Return a copy of the frame with more columns, each with a value for each row."""
+
+
+def table_of(frame: Any) -> FrameLike:
+    """Return the frame as a table.
+
+    Raises:
+        InvalidRequestError: The frame is of another kind.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        return _PandasRows(frame)
+    if isinstance(frame, Sequence) and not isinstance(frame, str) and all(isinstance(row, Mapping) for row in frame):
+        return _DictRows(frame)
+    kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
+    dicts = ": pass frame.to_dicts()" if hasattr(frame, "to_dicts") else ""
+    raise InvalidRequestError(f"agent.map takes a DataFrame of pandas or a list of dicts, not {kind}{dicts}")
+
+
+class _DictRows:
+    """A list of dicts."""
+
+    def __init__(self, rows: Sequence[Mapping[Hashable, Any]]) -> None:
+        self._rows = rows
+        self.columns = [*dict.fromkeys(column for row in rows for column in row)]
+
+    def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
+        del columns
+        return iter(self._rows)
+
+    def extended(self, new: Mapping[str, list[Any]]) -> Any:
+        return [{**row, **{name: values[at] for name, values in new.items()}} for at, row in enumerate(self._rows)]
+
+
+class _PandasRows:
+    """A DataFrame of pandas."""
+
+    def __init__(self, frame: Any) -> None:
+        if frame.columns.nlevels > 1:
+            raise InvalidRequestError("agent.map: the frame's columns have several levels: give it plain names first")
+        self._frame = frame
+        self.columns = [*frame.columns]
+
+    def rows(self, columns: Sequence[Hashable]) -> Iterator[Mapping[Hashable, Any]]:
+        for values in zip(*(self._frame[column] for column in columns), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+    def extended(self, new: Mapping[str, list[Any]]) -> Any:
+        extended = self._frame.copy()
+        for name, values in new.items():
+            extended[name] = self._array(values)
+        return extended
+
+    @staticmethod
+    def _array(values: list[Any]) -> Any:
+        """Return the values as a column; whole numbers stay whole beside rows without one."""
+        import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415  # only if it is used
+
+        present = [value for value in values if value is not None]
+        try:
+            if present and len(present) < len(values) and all(type(value) is int for value in present):
+                return pd.array(values, dtype="Int64")
+            return pd.Series(values, dtype=None if present else object).array
+        except (OverflowError, ValueError, TypeError):  # a number past 64 bits
+            return pd.Series(values, dtype=object).array
+
+
+def new_columns(output: Any, table: FrameLike) -> list[str] | None:
+    """Return the columns of a type's fields. None: without fields, its values are the column `answer`.
+
+    Raises:
+        InvalidRequestError: The frame has one of them already.
+    """
+    names = _fields(output)
+    for name in [*([ANSWER] if names is None else names), ERROR]:
+        if name in table.columns:
+            raise InvalidRequestError(
+                f"agent.map: the frame has a column {name!r} already, which the result would have too: rename it first"
+            )
+    if names is not None and ERROR in names:
+        raise InvalidRequestError(f"agent.map: {output!r} has a field {ERROR!r}, as the column of errors is called")
+    return names
+
+
+def _fields(output: Any) -> list[str] | None:
+    if is_typeddict(output):
+        return [*output.__annotations__]
+    if not isinstance(output, type):
+        return None
+    if issubclass(output, BaseModel) and not issubclass(output, RootModel):
+        return [*output.model_fields]
+    if dataclasses.is_dataclass(output):
+        return [field.name for field in dataclasses.fields(output)]
+    return None
 
 
 async def ask_many(root: Root, prompts: Iterable[str], output: Any, model: str | None) -> list[Any]:
