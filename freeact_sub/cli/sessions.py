@@ -100,7 +100,7 @@ def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
 
 def _numbers(reader: SessionReader) -> Iterator[str]:
     """Yield the number of each prompt of the root, as `fork --at` counts; empty for other runs."""
-    from freeact_sub.features.sessions.past import prompts_of  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.sessions.variables import prompts_of  # noqa: PLC0415  # slow to import
 
     root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
     if root is None:

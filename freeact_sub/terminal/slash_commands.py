@@ -250,7 +250,7 @@ def config(person: "Person", _rest: str) -> None:
 
 def config_text(config: "Config") -> str:
     """The settings that differ from the defaults, a line for each, without secrets."""
-    from freeact_sub.features.sessions.known_secrets import known_secrets  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.sessions.agent_session import known_secrets  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.asking import flat_lines  # noqa: PLC0415
 
     shown: Any = json.loads(json.dumps(config.model_dump(exclude_defaults=True), default=str))

@@ -5,7 +5,7 @@ from support.branches import text_of
 from support.kernels import open_kernel, run_cell
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.features.sessions.past import keep_variables
+from freeact_sub.features.sessions.variables import keep_variables
 from freeact_sub.kernels.wall.sandbox import policy_for, support
 from freeact_sub.sessions import VARIABLES
 from freeact_sub.sessions.sqlite.store import copy_files

@@ -1,39 +1,226 @@
-"""`AgentSession`: the session of one root agent: chosen when the agent is made, held while it is open."""
+"""`AgentSession`: the session of one root agent: chosen when the agent is made, held while it is open.
+
+A conversation goes on with the model with which it was held, or where somebody says so now. A name alone is not enough:
+`openai-chat:NAME` is a model of one's own server with `base_url`, and one of a provider without. So a session keeps the
+settings that give its model a meaning, and the addresses that they led to. Secrets that the program knows (`known_secrets`)
+are never written into it.
+"""
 
 import asyncio
+import json
 import logging
+import os
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pydantic_ai.models import Model
 
 from freeact_sub.agents.call import asks_for
 from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent
 from freeact_sub.channel import Tap, hearing
-from freeact_sub.config.schema import Config, McpServerConfig
-from freeact_sub.errors import SessionError, way
+from freeact_sub.config.schema import Config, McpServerConfig, ModelsConfig
+from freeact_sub.errors import McpError, SessionError, way
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
-from freeact_sub.features.sessions.journal import Journal
-from freeact_sub.features.sessions.known_secrets import known_secrets
-from freeact_sub.features.sessions.models import check_addresses, has_other_model, model_json, with_model_of
-from freeact_sub.features.sessions.resume import OpenReader, Resumed, load
+from freeact_sub.features.sessions.journal import Journal, OpenReader, Resumed, load
 from freeact_sub.features.sessions.variables import CHANGE_VARIABLES, FollowedVariables, SessionVariables
+from freeact_sub.models.observers import SECRET, addresses
 from freeact_sub.sessions import (
     FILES,
     VARIABLES,
     SessionReader,
     SessionStore,
+    StoredSession,
     new_session_id,
     session_store,
 )
 
+MIN_CHARS: Final = 8
+"""Shorter values are not secrets; removing them would damage ordinary words."""
+NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE)$", re.IGNORECASE)
+"""Names of settings, variables and headers with these endings have secret values."""
+OF_ADDRESS: Final = ("base_url", "fallback_models")
+SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "code_actions", "answer_check", "profile")
+"""The settings that are kept, besides the names in `models`."""
 SWEEP_SECONDS: Final = 5.0
 """Seconds that the end of a sweep may take."""
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
+
+
+def known_secrets(
+    config: Config, servers: Mapping[str, McpServerConfig], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Return all secret values: of settings, MCP servers and their sign-ins, and environment variables named like keys."""
+    found = {*_named(environment), *_of_settings(config), *_of_servers(servers)}
+    return sorted(value for value in found if len(value) >= MIN_CHARS)
+
+
+def _of_settings(config: Config) -> Iterator[str]:
+    yield from _named(config.kernel.env)
+    yield from _named(config.kernel.gateway.model_dump())
+    yield from _named(config.kernel.options)
+    yield from _named(config.model_settings)
+    yield from _headers(config.model_settings.get("extra_headers"))
+    yield from _password(config.base_url)
+
+
+def _of_servers(servers: Mapping[str, McpServerConfig]) -> Iterator[str]:
+    for name, server in servers.items():
+        yield from _headers(server.headers)
+        yield from _named(server.env)
+        yield from _named(server.oauth.model_dump())
+        yield from _password(server.url)
+        yield from _sign_in(name, server.url)
+
+
+def _named(values: Mapping[str, Any]) -> Iterator[str]:
+    """Return the values whose names mark them as secrets."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _named(value)
+        elif NAMES.search(str(name)):
+            secret = value.get_secret_value() if hasattr(value, "get_secret_value") else value
+            if isinstance(secret, str):
+                yield secret
+
+
+def _headers(headers: Any) -> Iterator[str]:
+    """Return the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
+    for value in headers.values() if isinstance(headers, Mapping) else ():
+        yield str(value)
+        yield str(value).rpartition(" ")[2]
+
+
+def _password(url: str | None) -> Iterator[str]:
+    try:
+        password = urlsplit(url or "").password
+    except ValueError:
+        return
+    if password:
+        yield from (password, unquote(password))
+
+
+def _sign_in(server: str, url: str | None) -> Iterator[str]:
+    """Return the tokens with which a person is signed in now."""
+    if url is None:
+        return
+    from freeact_sub.mcp.tokens import TokenFile  # noqa: PLC0415  # few agents have such servers
+
+    with suppress(McpError):  # a file that cannot be used: its server tells, when it is called
+        kept = TokenFile(server, url).read()
+        if kept is not None:
+            yield from (*_named(kept.tokens), *_named(kept.client))
+
+
+def model_json(config: Config, model: Model) -> str:
+    """Return what a session keeps about its model. Args: model: from the settings, or given by a program."""
+    settings = {name: getattr(config, name) for name in SETTINGS}
+    names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
+    return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)
+
+
+def with_model_of(stored: StoredSession, config: Config) -> Config:
+    """The settings with which a session goes on: with its model, unless somebody has chosen another one for it.
+
+    What somebody has chosen are the settings that a program gives to `Config`, and the arguments of `load_config`. Those of
+    files and variables are for new sessions: they do not say where this conversation may go.
+
+    Raises:
+        SessionError: The session does not say which model it had.
+    """
+    kept: Mapping[str, Any] = stored.model_settings
+    other = has_other_model(stored, config)
+    if not other and not stored.model:
+        had = f" ({', '.join(stored.addresses)})" if stored.addresses else ""
+        raise SessionError(
+            f"the session {stored.session_id} used a model object of a program{had}, which cannot be stored: name a model "
+            f"with {way('Agent.resume(ID, model=...)', '--model')}"
+        )
+    if not other and not kept:
+        raise SessionError(
+            f"the session {stored.session_id} does not record the address of its model {stored.model}: name a model with "
+            f"{way('Agent.resume(ID, model=...)', '--model')}"
+        )
+    update: dict[str, Any] = {name: kept[name] for name in SETTINGS if name in kept}
+    if other:
+        same_provider = _provider(config.model) == _provider(stored.model)
+        wanted = OF_ADDRESS if same_provider and kept.get("base_url") else ()
+        update = {name: value for name, value in update.items() if name in wanted} if wanted else {"fallback_models": ()}
+    update = {name: value for name, value in update.items() if name not in config.model_fields_set}
+    if "fallback_models" in update:
+        update["fallback_models"] = tuple(update["fallback_models"])
+    if "models" not in config.model_fields_set:
+        update["models"] = _models(config.models, kept.get("models", {}))
+    kept_config = config.model_copy(update=_without_secrets(stored, update, config))
+    return kept_config.choosing(config.model_fields_set)
+
+
+def has_other_model(stored: StoredSession, config: Config) -> bool:
+    """Whether somebody has chosen another model for the session than it had."""
+    return "model" in config.model_fields_set and config.model is not None and config.model != stored.model
+
+
+def check_addresses(stored: StoredSession, config: Config, model: Model) -> None:
+    """Refuse a model that nobody has chosen and that is at another address than the session's: the environment has changed.
+
+    Raises:
+        SessionError: The conversation would go to somebody else.
+    """
+    chosen = config.model_fields_set
+    first, *others = addresses(model)
+    if has_other_model(stored, config) or "base_url" in chosen:
+        first = ""
+    if not chosen.isdisjoint(("base_url", "fallback_models", "models")):
+        others = []
+    new = [address for address in (first, *others) if address and address not in stored.addresses]
+    if new and SECRET not in "".join(stored.addresses):
+        raise SessionError(
+            f"the session {stored.session_id} used {_listed(stored.addresses)}, and the current settings name "
+            f"{_listed(new)}: set `base_url` to one of them, or name another model"
+        )
+
+
+def _models(now: ModelsConfig, kept: Mapping[str, str | None]) -> ModelsConfig:
+    """The names of now with what the session meant by them. One that meant an object of a program means nothing."""
+    names = {name: value for name, value in {**now.names, **kept}.items() if value is not None}
+    return ModelsConfig(max_concurrent=now.max_concurrent, **names)
+
+
+def _provider(name: str | None) -> str:
+    return (name or "").partition(":")[0]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _without_secrets(stored: StoredSession, settings: dict[str, Any], now: Config) -> dict[str, Any]:
+    """The settings, with the secrets of the settings of now that are the same otherwise.
+
+    Raises:
+        SessionError: A secret was left out of a setting that is another one now.
+    """
+    for name, value in settings.items():
+        if SECRET not in (kept := _json(value)):
+            continue
+        if not re.fullmatch(re.escape(kept).replace(re.escape(SECRET), '[^"]+'), _json(getattr(now, name))):
+            raise SessionError(
+                f"the setting `{name}` of the session {stored.session_id} held a secret, which is never stored: set it "
+                "again, or name a model"
+            )
+        settings = {**settings, name: getattr(now, name)}
+    return settings
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=str, sort_keys=True)
 
 
 class AgentSession:

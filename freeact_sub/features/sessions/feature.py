@@ -49,8 +49,7 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError, Invali
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import receipts_of
 from freeact_sub.features.sessions.agent_session import NEW, AgentSession
-from freeact_sub.features.sessions.journal import Journal, jsonable, stored_agent
-from freeact_sub.features.sessions.resume import load_child
+from freeact_sub.features.sessions.journal import Journal, jsonable, load_child, stored_agent
 from freeact_sub.features.sessions.variables import FollowedVariables
 from freeact_sub.sessions import SessionStore
 from freeact_sub.tools import ChildRequest, head_and_tail, text_of

@@ -20,7 +20,7 @@ from typing import Any, Final
 from freeact_sub.cells import CELL_TOOL
 from freeact_sub.config.schema import Config, own_folders
 from freeact_sub.errors import KernelSnapshotError, SessionError
-from freeact_sub.features.sessions.past import prompts_of, use_variables_before
+from freeact_sub.features.sessions.variables import prompts_of, use_variables_before
 from freeact_sub.kernels.files.layer import Copying, CopyLimitError
 from freeact_sub.kernels.files.places import opened_workspace
 from freeact_sub.kernels.files.states import LEFT_OUT, ShadowError, ShadowFiles, workspace_mark

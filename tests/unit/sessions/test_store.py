@@ -26,7 +26,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.ending import Receipts
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.features.sessions.resume import load
+from freeact_sub.features.sessions.journal import load
 from freeact_sub.sessions import newest
 from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect

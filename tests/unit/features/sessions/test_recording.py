@@ -12,7 +12,7 @@ from support.waiting import eventually
 from freeact_sub import Config
 from freeact_sub.errors import SessionBusyError
 from freeact_sub.events import AgentFinished, Notice, ResponseChunk, UsageUpdated
-from freeact_sub.features.sessions.known_secrets import known_secrets
+from freeact_sub.features.sessions.agent_session import known_secrets
 from freeact_sub.mcp.tokens import SignIn, TokenFile
 from freeact_sub.testing import first_prompt
 

@@ -12,7 +12,7 @@ from support.waiting import eventually
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
 from freeact_sub.features.sessions import variables
-from freeact_sub.features.sessions.past import SAVED_UP_TO
+from freeact_sub.features.sessions.variables import SAVED_UP_TO
 from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt, prompts
 
 FULL = {"mode": "full"}

@@ -10,7 +10,7 @@ from support.waiting import eventually
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.events import CodeExecutionOutput, Notice
-from freeact_sub.features.sessions.past import SAVED_UP_TO
+from freeact_sub.features.sessions.variables import SAVED_UP_TO
 from freeact_sub.sessions import VARIABLES
 from freeact_sub.system.removal import remove
 from freeact_sub.testing import FakeKernel, prompts
