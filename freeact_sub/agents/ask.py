@@ -45,12 +45,11 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_core import to_json, to_jsonable_python
 
 from freeact_sub.agents.answers import DESCRIPTION, NAME, AnswerCheck, check_output, output_tool
-from freeact_sub.agents.endings import reason
 from freeact_sub.agents.feature import EndedCall, Maker, Question
 from freeact_sub.agents.life import TreeAgent, traced_run
 from freeact_sub.agents.money import Account
 from freeact_sub.agents.requests import CodeCalls, Params, paused, validated
-from freeact_sub.agents.results import text_of
+from freeact_sub.agents.results import reason, text_of
 from freeact_sub.agents.turn import Turns
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget

@@ -21,13 +21,12 @@ from freeact_sub.agents.answers import Refusal, answers_of, by_value, or_refusal
 from freeact_sub.agents.ask import SingleRequests
 from freeact_sub.agents.call import ModelCalls, acting_as
 from freeact_sub.agents.children import AgentProgram, ChildOwner, Work
-from freeact_sub.agents.endings import sentence, status_of
 from freeact_sub.agents.feature import RunParts
 from freeact_sub.agents.kernel import AgentKernel
 from freeact_sub.agents.life import Tree, TreeAgent, traced_program
 from freeact_sub.agents.nodes import OwnedNode
 from freeact_sub.agents.prompt import instructions, opening_prompt, with_child_note
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.results import RunResult, sentence, status_of
 from freeact_sub.agents.turn import RunHooks, Turns
 from freeact_sub.agents.verifier import Verifier
 from freeact_sub.config.budget import Budget
