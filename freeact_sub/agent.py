@@ -56,7 +56,7 @@ from freeact_sub.system.closing import end_left_behind_soon
 from freeact_sub.tools import ChildRequest
 
 if TYPE_CHECKING:
-    from freeact_sub.events.effects import Effects
+    from freeact_sub.events.answers import Effects
     from freeact_sub.features.agent_types import AgentFactory
     from freeact_sub.features.sessions.feature import SessionsFeature
     from freeact_sub.features.undo import UndoFeature, UndoReport

@@ -13,7 +13,7 @@ from freeact_sub.acp import actions
 from freeact_sub.acp.actions import tool_text
 from freeact_sub.acp.connection import Client
 from freeact_sub.calls import FanOut
-from freeact_sub.events.form_schema import values_schema
+from freeact_sub.events.forms import values_schema
 from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.text import dollars_spread, one_line
 

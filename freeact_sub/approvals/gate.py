@@ -61,8 +61,7 @@ from freeact_sub.channel import Emitter
 from freeact_sub.config.schema import PERMISSIONS_FILE
 from freeact_sub.errors import ApprovalDeniedError, ConfigError, InvalidRequestError, way
 from freeact_sub.events import Decision
-from freeact_sub.events.answers import ABSENT, ASKED
-from freeact_sub.events.effects import CLOSED, Effects
+from freeact_sub.events.answers import ABSENT, ASKED, CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import note, span
 from freeact_sub.system.daemon_threads import DaemonThreads

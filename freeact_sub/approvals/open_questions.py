@@ -20,8 +20,7 @@ from freeact_sub import events as ev
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter, running_loop
 from freeact_sub.errors import NoAnswerError
-from freeact_sub.events.answers import ABSENT, ASKED
-from freeact_sub.events.effects import CLOSED, Effects
+from freeact_sub.events.answers import ABSENT, ASKED, CLOSED, Effects
 from freeact_sub.events.forms import PersonQuestion, answer_to
 from freeact_sub.text import one_line
 

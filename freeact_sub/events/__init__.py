@@ -19,10 +19,10 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.events.answers import NOBODY, Answerable, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
+from freeact_sub.events.answers import Effects as Effects
+from freeact_sub.events.answers import FileEffect as FileEffect
 from freeact_sub.events.answers import Remember as Remember
-from freeact_sub.events.effects import Effects as Effects
-from freeact_sub.events.effects import FileEffect as FileEffect
-from freeact_sub.events.effects import VariableChange as VariableChange
+from freeact_sub.events.answers import VariableChange as VariableChange
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.events.forms import QuestionField as QuestionField

@@ -43,7 +43,7 @@ from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
 from freeact_sub.config.schema import EffectsConfig
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelError
 from freeact_sub.events import Decision
-from freeact_sub.events.effects import Effects, FileEffect, VariableChange
+from freeact_sub.events.answers import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
 from freeact_sub.kernels.files import Changes, OwnFiles
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace

@@ -16,8 +16,7 @@ from freeact_sub.approvals import required
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import Answer
-from freeact_sub.events.form_schema import form_question
-from freeact_sub.events.forms import PersonQuestion, QuestionField
+from freeact_sub.events.forms import PersonQuestion, QuestionField, form_question
 from freeact_sub.kernels import CellClock
 from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 

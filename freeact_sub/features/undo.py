@@ -23,7 +23,7 @@ from freeact_sub.agents.kernel import News
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.root import Root, whole_root
 from freeact_sub.errors import AgentBusyError, FreeactError, KernelError, KernelSnapshotError
-from freeact_sub.events.effects import Effects, FileEffect, VariableChange
+from freeact_sub.events.answers import Effects, FileEffect, VariableChange
 from freeact_sub.features.sessions.journal import EarlierPrompt, Journal
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.files.states import ChangedFile, ShadowError, ShadowFiles, line_counts, unified

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub.errors import KernelError
-from freeact_sub.events.effects import VariableChange
+from freeact_sub.events.answers import VariableChange
 from freeact_sub.kernels.guest import state
 from freeact_sub.kernels.handover import own_cell, read_whole
 from freeact_sub.kernels.kernel import Kernel

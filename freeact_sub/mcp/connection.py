@@ -37,8 +37,7 @@ import anyio
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.events import Answer
-from freeact_sub.events.form_schema import form_question
-from freeact_sub.events.forms import CONFIRMATION, CONFIRMED, PersonQuestion
+from freeact_sub.events.forms import CONFIRMATION, CONFIRMED, PersonQuestion, form_question
 from freeact_sub.events.progress import CallProgress
 from freeact_sub.mcp.offers import McpResult, McpTool, failure, hear_changes, list_tools, listen, read_result
 from freeact_sub.mcp.transports import said, transport_for

@@ -28,7 +28,7 @@ from mcp_types.version import is_version_at_least
 
 from freeact_sub import events as ev
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.events.form_schema import values_schema
+from freeact_sub.events.forms import values_schema
 from freeact_sub.mcp_server.served import Asked, ClientCell, LiveRun, ServedAgent
 from freeact_sub.show.questions import refuse
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker

@@ -26,8 +26,7 @@ from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError, speaking_of_options
-from freeact_sub.events.answers import ASKED
-from freeact_sub.events.effects import CLOSED, EffectsSource
+from freeact_sub.events.answers import ASKED, CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
 from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelError
-from freeact_sub.events.effects import VariableChange
+from freeact_sub.events.answers import VariableChange
 from freeact_sub.kernels.copies.copied import NotebookCopy
 from freeact_sub.kernels.copies.forks import BareFork, kernel_app, unsafe
 from freeact_sub.kernels.guest import state

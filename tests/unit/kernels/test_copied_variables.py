@@ -14,7 +14,7 @@ from ipykernel.subshell import SubshellThread
 from support.tables import each
 
 from freeact_sub.errors import KernelError
-from freeact_sub.events.effects import VariableChange
+from freeact_sub.events.answers import VariableChange
 from freeact_sub.kernels.copies.changes import compared, parsed
 from freeact_sub.kernels.copies.forks import is_own, shared_memory, why_not_shared
 from freeact_sub.kernels.guest import state

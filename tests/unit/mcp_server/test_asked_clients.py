@@ -5,7 +5,7 @@ import pytest
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.events import Answer, ApprovalRequest, Decision, QuestionField, QuestionRequest
 from freeact_sub.events.answers import ASKED
-from freeact_sub.events.form_schema import fields_of
+from freeact_sub.events.forms import fields_of
 from freeact_sub.mcp_server.pending import answer_by_form, answer_by_values, form_of, message_of
 
 FIELDS = (
