@@ -217,7 +217,7 @@ from freeact_sub.features.agent_types import (
 from freeact_sub.show.replay import (
     session_events as session_events,
 )
-from freeact_sub.tools.request import (
+from freeact_sub.tools.tool import (
     ChildRequest as ChildRequest,
     NodeHandle as NodeHandle,
 )

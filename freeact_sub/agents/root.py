@@ -42,7 +42,7 @@ from freeact_sub.system.closing import carry_out, end_left_behind, end_task, is_
 from freeact_sub.system.process import hear_of_children
 from freeact_sub.text import one_line
 from freeact_sub.tools import ChildRequest
-from freeact_sub.tools.own_tools import make_own_tools
+from freeact_sub.tools.toolset import make_own_tools
 
 CLOSE_SECONDS: Final = 60.0
 NOT_OPEN: Final = "the agent is not open: use it as `async with Agent(...) as agent`"

@@ -35,7 +35,7 @@ from freeact_sub.events import StrategyProgress
 from freeact_sub.events.progress import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock, Kernel, block_type, hand_over, move_values, write_value
 from freeact_sub.tools import ChildRequest
-from freeact_sub.tools.request import AskedChild
+from freeact_sub.tools.tool import AskedChild
 
 if TYPE_CHECKING:
     from freeact_sub.kernels.files import Changes

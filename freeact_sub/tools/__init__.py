@@ -4,13 +4,13 @@ from typing import Final
 
 from freeact_sub.tools.children import Ask, Delegate, Task
 from freeact_sub.tools.execute import ExecuteIPythonCell, ResetKernel, run_cell
-from freeact_sub.tools.own_tools import OwnTools
-from freeact_sub.tools.request import ChildRequest, NodeHandle
 from freeact_sub.tools.tool import (
     BackgroundChildren,
     CellContext,
+    ChildRequest,
     ChildState,
     KernelAccess,
+    NodeHandle,
     Outcome,
     PlainTool,
     Tool,
@@ -24,6 +24,7 @@ from freeact_sub.tools.toolset import (
     AgentToolset,
     Bounds,
     JudgedToolset,
+    OwnTools,
     bound_error,
     bound_result,
     head_and_tail,

@@ -13,8 +13,7 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import PlanUpdated
 from freeact_sub.events.progress import PlanStatus, PlanStep
 from freeact_sub.text import own_title, shortened
-from freeact_sub.tools.request import AskedChild, ChildRequest
-from freeact_sub.tools.tool import Outcome, PlainTool, ToolContext, ToolResult
+from freeact_sub.tools.tool import AskedChild, ChildRequest, Outcome, PlainTool, ToolContext, ToolResult
 
 
 class TaskArguments(AskedChild):

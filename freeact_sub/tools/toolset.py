@@ -1,4 +1,6 @@
-"""The built-in tools of an agent for pydantic-ai (`AgentToolset`), and bounds for the results of all tools.
+"""The tools of an agent for pydantic-ai: built-in ones (`AgentToolset`), and functions of the program (`OwnTools`).
+
+Models call the program's functions as their own, code in cells by `agent.tools`.
 
 The results of all tools pass through `bound_result` on their way to the model: cells, children, MCP servers and users' own
 tools; texts, pictures and values. A text past the bound goes whole to a file, and the model reads its head, its tail and the
@@ -8,33 +10,45 @@ conversation.
 
 import asyncio
 import functools
+import inspect
 import itertools
 import logging
 import re
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic_ai import BinaryContent, RunContext, ToolReturn
+from pydantic import BaseModel, ValidationError
+from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import Tool as FunctionTool
 from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
     ModelRetry,
     ToolFailed,
     ToolFailedError,
     ToolRetryError,
+    UserError,
 )
 from pydantic_ai.messages import CachePoint, ImageUrl, TextContent, is_multi_modal_content
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import to_json
 
 from freeact_sub.calls import Call
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.system.safe_files import write_new
-from freeact_sub.tools.tool import Outcome, Tool, ToolContext, ToolResult, load_definition
+from freeact_sub.text import wrong_fields
+from freeact_sub.tools.tool import Outcome, Tool, ToolContext, ToolResult, built_in_names, load_definition
 
 MAX_RETRIES = 5
 """Calls in a row that may have invalid arguments; the bound on turns applies as well."""
+NOT_IN_CELLS: Final = "code in a cell cannot call the tool {name}: it is carried out elsewhere, later"
+
+logger = logging.getLogger(__name__)
 
 
 class JudgedToolset(AbstractToolset[Any]):
@@ -372,3 +386,127 @@ def output_file(folder: Path, tool_call_id: str, suffix: str = ".txt") -> Path:
     """Return a new file name for a call's output, unique among all agents and runs of the workspace."""
     name = re.sub(r"\W", "_", tool_call_id)[:40] or "call"
     return folder / f"{next(_numbers):04}-{name}{suffix}"
+
+
+@dataclass(frozen=True)
+class OwnTools:
+    """The functions that a program gives its agents."""
+
+    toolset: FunctionToolset[Any] | None = None
+    """The functions, if there are any."""
+    deps: Any = field(default=None, repr=False)
+    """The value of `RunContext.deps`."""
+
+    @property
+    def toolsets(self) -> Sequence[AbstractToolset[Any]]:
+        """The toolsets of a model's turns."""
+        return () if self.toolset is None else (self.toolset,)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """The names of the tools."""
+        return () if self.toolset is None else tuple(self.toolset.tools)
+
+    async def definitions(self, context: RunContext[Any]) -> list[ToolDefinition]:
+        """Return the present tools, with their descriptions and schemas."""
+        return [tool.tool_def for tool in (await self._tools(context)).values()]
+
+    async def prepare(self, name: str, args: Mapping[str, Any], context: RunContext[Any]) -> "OwnCall":
+        """Return a call whose arguments are valid.
+
+        Raises:
+            InvalidRequestError: There is no such tool, it cannot be called from code, or arguments are wrong.
+        """
+        tool = (await self._tools(context)).get(name)
+        if tool is None:
+            raise InvalidRequestError(f"agent.tools has no {name!r}; it has: {', '.join(self.names) or 'nothing'}")
+        if tool.tool_def.kind not in ("function", "unapproved"):
+            raise InvalidRequestError(NOT_IN_CELLS.format(name=name))
+        context = replace(context, tool_name=name, max_retries=tool.max_retries)
+        try:
+            valid = tool.args_validator.validate_python(dict(args), context=context.validation_context)
+            if tool.args_validator_func is not None and inspect.isawaitable(
+                found := tool.args_validator_func(context, **valid)
+            ):
+                await found
+        except ValidationError as error:
+            raise InvalidRequestError(f"agent.tools.{name}: {wrong_fields(error.errors())}") from error
+        except ModelRetry as error:
+            raise InvalidRequestError(f"agent.tools.{name}: {error.message}") from error
+        except ApprovalRequired:
+            return OwnCall(tool, valid, context, needs_approval=True)
+        except CallDeferred:
+            raise InvalidRequestError(NOT_IN_CELLS.format(name=name)) from None
+        return OwnCall(tool, valid, context, needs_approval=tool.tool_def.kind == "unapproved")
+
+    async def _tools(self, context: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        return {} if self.toolset is None else await self.toolset.get_tools(context)
+
+
+@dataclass(frozen=True)
+class OwnCall:
+    """A call of a tool by code in a cell."""
+
+    tool: ToolsetTool[Any]
+    args: dict[str, Any]
+    context: RunContext[Any]
+    needs_approval: bool
+    """Whether a person must agree, whatever mode and rules say."""
+
+    async def run(self, *, approved: bool) -> Any:
+        """Run the tool and return its value.
+
+        Raises:
+            ApprovalRequired: The tool says that a person must agree.
+            InvalidRequestError: The tool asks for other arguments.
+            FreeactError: The tool has failed.
+        """
+        name, context = self.tool.tool_def.name, replace(self.context, tool_call_approved=approved)
+        try:
+            value = await self.tool.toolset.call_tool(name, self.args, context, self.tool)
+        except ApprovalRequired:
+            if approved:
+                raise FreeactError(f"the tool {name} asks for approval again and again") from None
+            raise
+        except CallDeferred:
+            raise InvalidRequestError(NOT_IN_CELLS.format(name=name)) from None
+        except (ModelRetry, ToolFailed) as error:
+            raise InvalidRequestError(f"agent.tools.{name}: {error.message}") from error
+        except FreeactError:
+            raise
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise FreeactError(f"the tool {name} cancelled itself") from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # border: a program's function may raise anything
+            logger.warning("the tool %s failed", name, exc_info=True)
+            raise FreeactError(f"the tool {name} failed: {type(error).__name__}: {error}") from error
+        return value.return_value if isinstance(value, ToolReturn) else value
+
+
+def make_own_tools(tools: Sequence[FunctionTool[Any] | Callable[..., Any]], deps: Any) -> OwnTools:
+    """Make tools of functions.
+
+    Raises:
+        ConfigError: One cannot be a tool, or has the name of another; the message names it.
+    """
+    if not tools:
+        return OwnTools(deps=deps)
+    toolset: FunctionToolset[Any] = FunctionToolset()
+    for tool in tools:
+        name = tool.name if isinstance(tool, FunctionTool) else getattr(tool, "__name__", repr(tool))
+        if not isinstance(tool, FunctionTool) and not callable(tool):
+            raise ConfigError(f"tools: {name} is neither a function nor a Tool of pydantic-ai")
+        if name in built_in_names():
+            raise ConfigError(f"tools: {name!r} is the name of a built-in tool: give yours another one")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # it may return a frame, of which there is no schema
+                toolset.add_tool(tool) if isinstance(tool, FunctionTool) else toolset.add_function(tool)
+        except (UserError, TypeError, ValueError, NameError) as error:
+            raise ConfigError(f"tools: {name!r} cannot be a tool: {error}") from error
+        except Exception as error:  # border: pydantic fails in many ways on a foreign signature
+            raise ConfigError(f"tools: {name!r} cannot be a tool: {type(error).__name__}: {error}") from error
+    return OwnTools(toolset, deps)
