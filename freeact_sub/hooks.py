@@ -55,8 +55,7 @@ from freeact_sub.config.parsing import SHOWN, parse_json
 from freeact_sub.config.schema import cache_folder
 from freeact_sub.config.trust import CACHE_VARIABLE, SAFE_VARIABLE
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.system.closing import guarded_shell
-from freeact_sub.system.daemon_threads import DaemonThreads
+from freeact_sub.system.closing import DaemonThreads, guarded_shell
 from freeact_sub.text import clean, one_line, shortened
 
 HookVerdict: TypeAlias = Literal["deny", "ask", "allow"]

@@ -1,17 +1,17 @@
-"""OpenTelemetry spans for work that pydantic-ai does not see; it has its own for runs, requests and tools (docs/tracing.md).
+"""Spans of OpenTelemetry for work that pydantic-ai does not see, and a clock that can be paused (`Stopwatch`).
 
-Without an OpenTelemetry SDK in the program, spans are nothing and cost next to nothing. They carry ids, names and numbers,
-and no texts or code. Names of attributes are those of the conventions for generative AI where these have one,
-and begin with `freeact_sub.` otherwise.
+pydantic-ai has spans of its own for runs, requests and tools (docs/tracing.md). Without an OpenTelemetry SDK in the program,
+spans are nothing and cost next to nothing. They carry ids, names and numbers, and no texts or code. Names of attributes are
+those of the conventions for generative AI where these have one, and begin with `freeact_sub.` otherwise.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-if TYPE_CHECKING:  # slow to import: see `span`
+if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 CONVERSATION: Final = "gen_ai.conversation.id"
@@ -153,3 +153,46 @@ def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
     named = {key if "." in key else f"freeact_sub.{key}": value for key, value in attributes.items()}
     conversation = baggage.get_baggage(CONVERSATION)
     return {**({CONVERSATION: conversation} if isinstance(conversation, str) else {}), **named}
+
+
+class Stopwatch:
+    """A count of seconds since it was made, which stands still while paused."""
+
+    def __init__(self, on_change: Callable[[], None], *, now: Callable[[], float] = time.monotonic) -> None:
+        """Args: on_change: called when it stops and when it continues. now: tells the time in seconds."""
+        self._on_change = on_change
+        self._now = now
+        self._began = now()
+        self._pauses = 0
+        self._paused_at = 0.0
+        self._paused_seconds = 0.0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still now."""
+        return self._pauses > 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far, without those for which it stood still."""
+        return self._now() - self._began - self.paused_seconds
+
+    @property
+    def paused_seconds(self) -> float:
+        """Seconds for which it has stood still so far."""
+        return self._paused_seconds + (self._now() - self._paused_at if self._pauses else 0.0)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stops the time inside; pauses may overlap."""
+        if not self._pauses:
+            self._paused_at = self._now()
+        self._pauses += 1
+        self._on_change()
+        try:
+            yield
+        finally:
+            if self._pauses == 1:
+                self._paused_seconds = self.paused_seconds
+            self._pauses -= 1
+            self._on_change()

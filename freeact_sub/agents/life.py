@@ -38,8 +38,7 @@ from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock
 from freeact_sub.models.observers import addresses
 from freeact_sub.modes import INHERIT, Mode
-from freeact_sub.spans import note_here, part_of, span
-from freeact_sub.system.stopwatch import Stopwatch
+from freeact_sub.spans import Stopwatch, note_here, part_of, span
 from freeact_sub.tools import ChildRequest
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"

@@ -64,8 +64,8 @@ from freeact_sub.events import Decision
 from freeact_sub.events.answers import ABSENT, ASKED, CLOSED, Effects
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import note, span
-from freeact_sub.system.daemon_threads import DaemonThreads
-from freeact_sub.system.folders import silent_mounts
+from freeact_sub.system.closing import DaemonThreads
+from freeact_sub.system.safe_files import silent_mounts
 from freeact_sub.text import one_line
 
 FOR_A_PERSON: Final = Ruling(

@@ -31,7 +31,7 @@ from freeact_sub.config.schema import PERMISSIONS_FILE, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import MODES, WALL_OF, WALLS, Mode, Wall, narrower
-from freeact_sub.system.daemon_threads import DaemonThreads
+from freeact_sub.system.closing import DaemonThreads
 from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, read_file, replace_beneath
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]

@@ -12,8 +12,7 @@ from typing import Final
 
 from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.errors import ConfigError
-from freeact_sub.system.folders import work_folders
-from freeact_sub.system.safe_files import MAX_BYTES, files_in, read_file
+from freeact_sub.system.safe_files import MAX_BYTES, files_in, read_file, work_folders
 
 INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 """The files that `load_config` looks for in a workspace and in its folders."""

@@ -16,7 +16,7 @@ from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import FileWrite
 from freeact_sub.events import Notice
-from freeact_sub.system.folders import NOT_LOOKED_INTO
+from freeact_sub.system.safe_files import NOT_LOOKED_INTO
 
 MAX_FILES: Final = 1000
 """Files of each kind that are kept for one run, because code in a kernel can report anything."""

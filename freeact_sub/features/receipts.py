@@ -33,7 +33,7 @@ from freeact_sub.events.ending import (
 )
 from freeact_sub.features.files import FilesPart, RunFiles
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
-from freeact_sub.system.folders import work_folders
+from freeact_sub.system.safe_files import work_folders
 from freeact_sub.text import code_title, one_line
 from freeact_sub.tools import TOOL_NAMES
 from freeact_sub.tools.children import Ask

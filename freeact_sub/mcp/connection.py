@@ -41,8 +41,8 @@ from freeact_sub.events.forms import CONFIRMATION, CONFIRMED, PersonQuestion, fo
 from freeact_sub.events.progress import CallProgress
 from freeact_sub.mcp.offers import McpResult, McpTool, failure, hear_changes, list_tools, listen, read_result
 from freeact_sub.mcp.transports import said, transport_for
+from freeact_sub.spans import Stopwatch
 from freeact_sub.system.closing import end_task
-from freeact_sub.system.stopwatch import Stopwatch
 from freeact_sub.text import one_line, whole_line
 
 if TYPE_CHECKING:

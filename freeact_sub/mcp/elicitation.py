@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import CONFIRMATION, CONFIRMED, PersonQuestion, form_question
-from freeact_sub.system.stopwatch import Stopwatch
+from freeact_sub.spans import Stopwatch
 from freeact_sub.text import one_line, whole_line
 
 if TYPE_CHECKING:

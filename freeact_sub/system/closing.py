@@ -7,7 +7,9 @@ waits for it within a bound, and passes the cancellation on afterwards.
 Processes live no longer than the event loop in which they were started. A loop that ends as `asyncio.run` ends it closes the
 agents that are open in it. A loop that is merely closed tells nobody: the next look ends the processes that it has left.
 
-`guarded_shell` runs a command in a shell under the process guard, which ends with all that it has started.
+`guarded_shell` runs a command in a shell under the process guard, which ends with all that it has started. `DaemonThreads`
+are for calls that may never return, such as a look at a file system that does not answer: threads of `asyncio.to_thread`
+would keep the program from ending.
 """
 
 import asyncio
@@ -19,9 +21,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from queue import SimpleQueue
+from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio
 
@@ -31,6 +35,10 @@ END_SECONDS: Final = 5.0
 """Seconds that a cancelled background task has to end."""
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_THREADS: Final = 32
 
 
 async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float = 10) -> None:
@@ -191,3 +199,35 @@ async def _end_shell(process: asyncio.subprocess.Process) -> None:
 async def _read_to_end(stream: asyncio.StreamReader) -> None:
     while await stream.read(CHUNK_BYTES):
         pass
+
+
+class DaemonThreads(Executor):
+    """An executor of at most `MAX_THREADS` threads, which end with the program whatever they do."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Runs a call as soon as a thread is free."""
+        future = Future[T]()
+        self._calls.put((future, lambda: fn(*args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._started < MAX_THREADS:
+            self._started += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = call()
+                except BaseException as error:  # noqa: BLE001  # it is the caller's
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del future, call
+            self._idle.release()

@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.system.folders import mounts_in
 from freeact_sub.system.process import stat_fields
 from freeact_sub.system.removal import remove
-from freeact_sub.system.safe_files import read_file
+from freeact_sub.system.safe_files import mounts_in, read_file
 
 PREFIX: Final = "fa-"
 OWNER: Final = "owner"

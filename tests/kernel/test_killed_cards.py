@@ -18,7 +18,7 @@ from support.thorough import sample
 from support.waiting import LIMIT_SECONDS, wait_until
 from support.warm import WarmProgram, forking
 
-from freeact_sub.system.folders import mounts_in
+from freeact_sub.system.safe_files import mounts_in
 
 pytestmark = [
     pytest.mark.kernel,

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from freeact_sub.pythons.environments import MARKS, inner_parts, parts_of
 from freeact_sub.pythons.installed import is_in
-from freeact_sub.system.folders import silent_mounts
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
+from freeact_sub.system.safe_files import silent_mounts
 
 MAX_FOLDERS: Final = 4000
 """The number of folders that are examined: some 80 ms the first time, 10 ms later."""

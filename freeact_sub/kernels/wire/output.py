@@ -32,8 +32,8 @@ from freeact_sub.cells import (
     size_of,
     text_of,
 )
+from freeact_sub.spans import Stopwatch
 from freeact_sub.system.safe_files import beneath
-from freeact_sub.system.stopwatch import Stopwatch
 from freeact_sub.text import CursorText
 
 OPEN_LINES: Final = 100

@@ -18,9 +18,8 @@ from freeact_sub.kernels.rights import KernelRights
 from freeact_sub.kernels.snapshots import Store, place, take
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
-from freeact_sub.system.folders import work_folders
 from freeact_sub.system.removal import remove
-from freeact_sub.system.safe_files import files_in, read_file
+from freeact_sub.system.safe_files import files_in, read_file, work_folders
 
 KINDS = ["file", "folder", "deep", "link", "loop", "outside", "pipe", "socket", "hard", "unreadable", "sparse"]
 NAMES = st.sampled_from(

@@ -124,7 +124,7 @@ from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.files.own_files import found_in
 from freeact_sub.errors import FreeactError
 from freeact_sub.system.private_folders import make_folder, remove_soon, sweep
-from freeact_sub.system.folders import work_folders
+from freeact_sub.system.safe_files import work_folders
 from freeact_sub.system import folders
 from freeact_sub.system.removal import remove
 
