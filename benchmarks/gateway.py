@@ -24,11 +24,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, report, resident
 from freeact_sub import Agent, Config
+from freeact_sub.cli.serving import install_kernelspec
 from freeact_sub.config.schema import GatewayConfig, KernelConfig
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import AuditSettings, CellClock, Kernel, KernelProvider, KernelSpec
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
-from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 from freeact_sub.kernels.handover import hand_over
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.testing import ScriptedModel, first_prompt

@@ -192,7 +192,7 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 
 def _with_python(config: "Config", options: argparse.Namespace, *, may_refuse: bool = False) -> "Config":
-    from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
+    from freeact_sub.cli.first_start import with_project_python  # noqa: PLC0415
 
     return with_project_python(config, options, may_refuse=may_refuse)
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from freeact_sub import __version__
-from freeact_sub.cli.project_python import agreed_python
+from freeact_sub.cli.first_start import agreed_python
 from freeact_sub.cli.streams import can_draw, print_line, write_out
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config, state_folder, user_folder
 from freeact_sub.errors import ConfigError, FreeactError, UnusablePythonError

@@ -241,7 +241,7 @@ def _add_permissions(commands: Any, looking: argparse.ArgumentParser) -> None:
 
 def _add_gateway(commands: Any, looking: argparse.ArgumentParser) -> None:
     gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
-    gateway.set_defaults(main="freeact_sub.cli.gateways:check")
+    gateway.set_defaults(main="freeact_sub.cli.serving:check")
     ways = gateway.add_ways("check")
     check = ways.add_parser(
         "check",
@@ -256,7 +256,7 @@ def _add_gateway(commands: Any, looking: argparse.ArgumentParser) -> None:
     kernelspec = commands.add_parser(
         "kernelspec", help="install a kernelspec for notebooks or a gateway", allow_abbrev=False
     )
-    kernelspec.set_defaults(main="freeact_sub.cli.gateways:install")
+    kernelspec.set_defaults(main="freeact_sub.cli.serving:install")
     install = kernelspec.add_ways("install").add_parser(
         "install",
         help="install kernels that are forked",

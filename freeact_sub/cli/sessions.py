@@ -171,7 +171,7 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _config(options: argparse.Namespace, settings: "Settings") -> "Config":
-    from freeact_sub.cli.project_python import with_project_python  # noqa: PLC0415
+    from freeact_sub.cli.first_start import with_project_python  # noqa: PLC0415
 
     config = settings(headless="auto")
     has_wall = sys.platform == "linux" and config.kernel.sandbox != "off"

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from support import kernel_samples
 
+from freeact_sub.cli.serving import NAME, install_kernelspec
 from freeact_sub.kernels.forkserver import provisioner
-from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
 

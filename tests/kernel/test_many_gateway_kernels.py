@@ -11,8 +11,8 @@ from support.thorough import THOROUGH
 from support.waiting import until_there
 
 from freeact_sub import Agent, Config
+from freeact_sub.cli.serving import install_kernelspec
 from freeact_sub.events import AgentFinished, CodeExecutionOutput, CodeExecutionOutputChunk
-from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 from freeact_sub.kernels.gateway.server import live
 from freeact_sub.testing import ScriptedModel, first_prompt
 
