@@ -1,11 +1,10 @@
-"""Commands that serve other programs: `freeact-sub acp`, `mcp-server`, `gateway check` and `kernelspec install`.
-
-Nothing that takes time is imported at module level.
-"""
+"""Commands that serve other programs: `freeact-sub acp`, `mcp-server`, `gateway check` and `kernelspec install`."""
 
 import argparse
 import asyncio
+import gc
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,15 +64,10 @@ def install_kernelspec(
 
 def serve_acp(options: argparse.Namespace, _settings: "Settings") -> int:
     """Serve an editor or a notebook by the Agent Client Protocol, until it closes standard input (`freeact-sub acp`)."""
-    from freeact_sub.extras import require_extra  # noqa: PLC0415
-
     require_extra("acp", extra=EXTRA, needed_by="freeact-sub acp")
     if is_terminal(sys.stdin):
         raise ConfigError("an editor or a notebook starts `freeact-sub acp` and speaks to it: docs/acp.md says how")
-    import asyncio  # noqa: PLC0415  # slow to import, as the next ones
-    import gc  # noqa: PLC0415
-
-    from freeact_sub.acp.connection import serve  # noqa: PLC0415
+    from freeact_sub.acp.connection import serve  # noqa: PLC0415  # slow to import, as the next one
     from freeact_sub.acp.methods import Methods  # noqa: PLC0415
 
     gc.freeze()
@@ -106,8 +100,6 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
 
 def with_found_model(config: "Config") -> "Config":
     """Return the settings with the first model that is found; without one if none is."""
-    import os  # noqa: PLC0415
-
     from freeact_sub.models.build import find_models  # noqa: PLC0415  # slow to import
 
     found = find_models(os.environ) if config.base_url is None else []
@@ -122,8 +114,6 @@ def serve_mcp(options: argparse.Namespace, settings: "Settings") -> int:
     """Serve agents and kernels to MCP clients, until the client has left (`freeact-sub mcp-server`)."""
     config = settings()
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
-    import asyncio  # noqa: PLC0415  # slow to import, as the next one
-
     from freeact_sub.mcp_server import serve_http, serve_stdio  # noqa: PLC0415
 
     port: int | None = getattr(options, "http", None)

@@ -1,4 +1,8 @@
-"""@@ANSWERS."""
+"""Decisions, which close approval requests, and answers, which close questions; both go from a front end to the caller.
+
+An approval request may have the effects of a cell in a trial. A trial changes nothing: it runs in a copy of the kernel with
+its own copy of the workspace, and both are dropped.
+"""
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field

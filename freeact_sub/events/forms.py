@@ -369,7 +369,7 @@ def _field(name: str, about: Any, required: bool) -> QuestionField:
     words = [about[key] for key in ("title", "description") if isinstance(about.get(key), str) and about[key].strip()]
     field = QuestionField(name=name[:MAX_CHARS], prompt=": ".join(words)[:MAX_CHARS], required=required and not may_be_null)
     is_many = about.get("type") == "array"
-    choices, labels = _choices(about.get("items") if is_many else about, shown)
+    choices, labels = _choices_of(about.get("items") if is_many else about, shown)
     kind: FieldKind | None = _KINDS.get(about.get("type"))
     if choices:
         kind = "choices" if is_many else "choice"
@@ -377,7 +377,7 @@ def _field(name: str, about: Any, required: bool) -> QuestionField:
         raise ValueError(
             f"the form's field {shown!r} must be a string, number, integer, boolean, enum, or an array of an enum"
         )
-    least, most = (_number(about.get(key)) for key in _BOUNDS.get(kind, ("", "")))
+    least, most = (_bound(about.get(key)) for key in _BOUNDS.get(kind, ("", "")))
     written = about.get("format") if kind == "text" else ""
     field = replace(
         field,
@@ -415,7 +415,7 @@ def _without_null(about: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     return about, False
 
 
-def _choices(about: Any, shown: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _choices_of(about: Any, shown: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not isinstance(about, Mapping):
         return (), ()
     values, labels = about.get("enum"), about.get("enumNames")
@@ -433,5 +433,5 @@ def _choices(about: Any, shown: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(values), tuple(str(label)[:MAX_CHARS] for label in labels)
 
 
-def _number(value: Any) -> float | None:
+def _bound(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

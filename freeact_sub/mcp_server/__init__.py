@@ -2,8 +2,8 @@
 
 - `served`: the agents that the server has open, the run of each, and their questions.
 - `pending`: a call of a tool, until it ends or asks; questions as forms of the protocol.
-- `tools`: those for agents and for kernels; `reports`: their results; transcripts and outputs as resources.
-- `server` puts them together and serves; over HTTP to clients that have the token.
+- `reports`: results of tools; transcripts and outputs as resources.
+- `server`: the tools for agents and for kernels; it serves, over HTTP to clients that have the token.
 
 It uses the public library only.
 """

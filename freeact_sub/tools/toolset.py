@@ -126,8 +126,6 @@ TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|toml|
 
 _numbers = itertools.count(1)
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass
 class OwnReturn(ToolReturn[Any]):

@@ -1,7 +1,7 @@
 """`ForkProvisioner`: kernels that other Jupyter programs start by a kernelspec are forked (entry point `freeact-fork`).
 
 The traits stand in `kernel.json` (`metadata.kernel_provisioner.config`) and so come from the person who runs that
-program: nothing in the request for a kernel can widen them. `kernelspec.py` writes such a file.
+program: nothing in the request for a kernel can widen them. `cli/serving.py` writes such a file.
 """
 
 import asyncio

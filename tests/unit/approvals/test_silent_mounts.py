@@ -19,11 +19,11 @@ from freeact_sub.approvals import Gate, Policy, Rules, gate, make_rules, shipped
 from freeact_sub.calls import FileWrite, ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.system import folders
+from freeact_sub.system import safe_files
 from freeact_sub.show.rule_texts import ruling_text
 from freeact_sub.config.schema import Config
 
-gate.PATIENCE_SECONDS, folders.ANSWER_SECONDS = 0.1, 0.1
+gate.PATIENCE_SECONDS, safe_files.ANSWER_SECONDS = 0.1, 0.1
 libc = ctypes.CDLL(None, use_errno=True)
 top = Path.cwd().resolve()
 silent = top / "silent"

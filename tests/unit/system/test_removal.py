@@ -125,7 +125,7 @@ from freeact_sub.kernels.files.own_files import found_in
 from freeact_sub.errors import FreeactError
 from freeact_sub.system.private_folders import make_folder, remove_soon, sweep
 from freeact_sub.system.safe_files import work_folders
-from freeact_sub.system import folders
+from freeact_sub.system import safe_files
 from freeact_sub.system.removal import remove
 
 BIND, RECURSIVE = 4096, 16384
@@ -175,7 +175,7 @@ for kind, make in KINDS.items():
             print("not tried:", kind, error)
             continue
         if not depth:
-            folders.ANSWER_SECONDS = 0.1 if kind == "never answers" else 60
+            safe_files.ANSWER_SECONDS = 0.1 if kind == "never answers" else 60
             assert any(entry.name == "file" for _, entries in work_folders(folder) for entry in entries)
             complete = find_repositories([folder]).complete
             assert not complete or kind != "never answers"
