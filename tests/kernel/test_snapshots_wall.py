@@ -8,7 +8,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.features.sessions.variables import keep_variables
 from freeact_sub.kernels.wall.sandbox import policy_for, support
 from freeact_sub.sessions import VARIABLES
-from freeact_sub.sessions.sqlite.store import copy_files
+from freeact_sub.sessions.sqlite import copy_files
 
 MACHINE = support()
 pytestmark = [

@@ -13,9 +13,9 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
 from freeact_sub.features.sessions.journal import load
+from freeact_sub.sessions.sqlite import remove_session
 from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
 from freeact_sub.sessions.sqlite.reader import LOST_MESSAGE, LOST_RESULT
-from freeact_sub.sessions.sqlite.store import remove_session
 
 DAMAGES = {
     "cut off": "{",

@@ -11,9 +11,9 @@ import pytest
 from support.sessions import root, writing
 
 from freeact_sub.errors import SessionError
+from freeact_sub.sessions.sqlite import DAY_SECONDS, MARK, is_due, remove_session, sweep
 from freeact_sub.sessions.sqlite import store as sqlite_store
 from freeact_sub.sessions.sqlite.database import NAME, connect
-from freeact_sub.sessions.sqlite.store import DAY_SECONDS, MARK, is_due, remove_session, sweep
 
 IDS = ("old", "new")
 
