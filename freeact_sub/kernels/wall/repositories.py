@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from freeact_sub.pythons.environments import MARKS, inner_parts, parts_of
 from freeact_sub.pythons.installed import is_in
+from freeact_sub.pythons.project import MARKS, inner_parts, parts_of
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
 from freeact_sub.system.safe_files import silent_mounts
 
