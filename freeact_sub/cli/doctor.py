@@ -28,7 +28,7 @@ from freeact_sub.cli.streams import can_draw, print_line, write_out
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config, state_folder, user_folder
 from freeact_sub.errors import ConfigError, FreeactError, UnusablePythonError
 from freeact_sub.extras import how_to_install, how_to_install_provider, is_installed
-from freeact_sub.kernels.forkserver.launchers import ForkLauncher
+from freeact_sub.kernels.forkserver.fork_provider import ForkLauncher
 from freeact_sub.kernels.kernel import Kernel, KernelProvider, KernelSpec, branching
 from freeact_sub.kernels.local import LocalKernel
 from freeact_sub.kernels.provider import make_provider

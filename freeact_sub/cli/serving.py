@@ -124,7 +124,7 @@ def serve_mcp(options: argparse.Namespace, settings: "Settings") -> int:
 def check(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     """Print what a gateway lacks, and the lines that fix it. Return the exit status: 0 if it lacks nothing, else 1."""
     require_extra("websockets", extra="gateway", needed_by="`freeact-sub gateway check`")
-    from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
+    from freeact_sub.kernels.gateway.kernel import check_gateway  # noqa: PLC0415  # needs an extra
 
     gateway = settings(looking=True).kernel.gateway
     checked = asyncio.run(check_gateway(GatewayConfig(**{**gateway.model_dump(), "url": options.url})))

@@ -1,6 +1,9 @@
 """The Python environments of projects, found by their files only: nothing of them is run.
 
-PROJECTDOC
+`find_project_python`: the environment of the project that a workspace belongs to. First comes one that the user has
+activated. Then the nearest one from the workspace upwards, to the top of the repository: `.venv`, `venv` and the like, the
+one that uv or poetry keeps for the project. Last comes Conda's `base`, which is active in many shells that mean no
+particular one. Programs and modules are found in virtual environments, in Conda's, and in whole Pythons.
 """
 
 import base64
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.pythons import environments, installed
+from freeact_sub.pythons import installed
 from freeact_sub.pythons.installed import packages_in
 
 MARKS: Final = ("pyvenv.cfg", "conda-meta")
@@ -145,7 +148,7 @@ class ProjectPython:
     @property
     def packages(self) -> dict[str, str]:
         """The versions of the packages that are installed in its own folder."""
-        return packages_in(environments.package_folders(str(self.folder)))
+        return packages_in(package_folders(str(self.folder)))
 
     def identity(self) -> bytes:
         """Return the creation time of its files, which tells it from any other environment at the same path.
@@ -153,7 +156,7 @@ class ProjectPython:
         Code can forge any content, and any time of change but the inode's.
         """
         config, program = self.folder / "pyvenv.cfg", self.python
-        steps = list(environments.links_from(program))
+        steps = list(links_from(program))
         own = [path for path in (str(config), steps[-1]) if Path(path).is_relative_to(self.folder)]
         facts = [(path, status.st_ino, status.st_ctime_ns) for path in own if (status := _status(path)) is not None]
         return json.dumps([_read(config), steps, facts]).encode()
@@ -246,7 +249,7 @@ def _poetry_folder(variables: Mapping[str, str]) -> Path:
 
 
 def _is_environment(folder: Path) -> bool:
-    marked = any((folder / mark).exists() for mark in environments.MARKS)
+    marked = any((folder / mark).exists() for mark in MARKS)
     return marked and os.path.lexists(folder / "bin" / "python")
 
 

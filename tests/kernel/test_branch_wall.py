@@ -9,7 +9,7 @@ from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cells import CellError
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels.forkserver import launchers
+from freeact_sub.kernels.forkserver import fork_provider
 from freeact_sub.kernels.wall.sandbox import policy_for, support
 
 MACHINE = support()
@@ -50,7 +50,7 @@ before = limits()
         await text_of(kernel, setup)
         async with branched(kernel) as one, branched(kernel) as two, branched(one) as inner:
             with monkeypatch.context() as narrower:
-                narrower.setattr(launchers, "LANDLOCK_DOMAINS", 3)
+                narrower.setattr(fork_provider, "LANDLOCK_DOMAINS", 3)
                 assert "branches are nested too deeply: Landlock allows 3 nested walls" in await refused(inner)
             for each, others in {one: (kernel, two), two: (kernel, one, inner), inner: (kernel, one, two)}.items():
                 assert await text_of(each, "limits() == before") == "True\n"

@@ -8,7 +8,7 @@ from support.gateways import SETTINGS, TOKEN, behind, serve
 from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cli import main
-from freeact_sub.kernels.gateway.check import MESSAGE_SIZE
+from freeact_sub.kernels.gateway.kernel import MESSAGE_SIZE
 from freeact_sub.kernels.provider import make_provider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]

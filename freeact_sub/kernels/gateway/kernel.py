@@ -1,18 +1,25 @@
-"""`GatewayKernel`: a kernel of a gateway, whose guest lives far from its host.
+"""`GatewayKernel`: a kernel of a gateway, whose guest lives far from its host; and `check_gateway`, which finds its gaps.
 
 Values pass through the host in pieces: several are on their way at once, so that none waits for the one before. Of several
 gateways `GatewayKernelProvider` takes the one that has the fewest kernels of ours.
+
+`check_gateway` starts a kernel. Each finding comes with the line that mends it. It tries the token, the start of a kernel,
+much output at once (a server drops output over its limit), a large message to a kernel, and how soon the server reports the
+death of a kernel.
 """
 
 import asyncio
 import contextlib
 import importlib.resources
 import logging
+import os
 import secrets
 import tempfile
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,14 +27,14 @@ from typing import Any, Final, TypeVar
 from freeact_sub.config.schema import GatewayConfig, KernelConfig, git_environment
 from freeact_sub.errors import ConfigError, KernelBranchError, KernelError, KernelLostError, KernelStartError
 from freeact_sub.kernels.forkserver.branches import Branches
-from freeact_sub.kernels.gateway.channels import GatewayChannels
+from freeact_sub.kernels.gateway.channels import MAX_SENT_BYTES, GatewayChannels
 from freeact_sub.kernels.gateway.server import GatewayServer, UnreachableError, live
 from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.wire.channels import KernelChannels
-from freeact_sub.kernels.wire.output import CellClock
+from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.modes import Mode
 from freeact_sub.system.process import chance
 
@@ -35,6 +42,17 @@ ANSWER_SECONDS: Final = 20.0
 """Seconds that the guest of a new kernel may take to answer."""
 GUEST_END_SECONDS: Final = 1.0
 """Seconds that the guest may take to confirm its end; its thread does not run while code in C holds the interpreter."""
+CELL_SECONDS: Final = 60.0
+DEATH_SECONDS: Final = 30.0
+PROMPT_DEATH_SECONDS: Final = 2.0
+
+LIMIT_RATE: Final = "--ZMQChannelsWebsocketConnection.limit_rate=False"
+RESTART_LIMIT: Final = "--AsyncIOLoopKernelRestarter.restart_limit=0"
+TIME_TO_DEAD: Final = "--AsyncIOLoopKernelRestarter.time_to_dead=0.3"
+MESSAGE_SIZE: Final = """--ServerApp.tornado_settings='{"websocket_max_message_size": 10485760}'"""
+
+BURST: Final = "print('x' * 10_000_000, 'all sent')"
+"""Code that prints more than a server's usual limit, a megabyte a second, whatever the machine is doing."""
 
 
 class GatewayLauncher:
@@ -436,3 +454,96 @@ class GatewayKernelProvider:
         now = asyncio.get_running_loop().time()
         shuffled = chance.sample(self._servers, len(self._servers))
         return sorted(shuffled, key=lambda server: (server.asked_last_until > now, live[server.url]))
+
+
+@dataclass(kw_only=True)
+class Lack:
+    """Something that a gateway lacks."""
+
+    text: str
+    """One sentence about it."""
+    line: str
+    """The option of its command that mends it, if any."""
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """The results of checking a gateway."""
+
+    url: str
+    lacks: list[Lack] = field(default_factory=list)
+    start_seconds: float = 0.0
+    death_seconds: float | None = None
+
+
+async def check_gateway(settings: GatewayConfig) -> Checked:
+    """Look at the first gateway that the settings name.
+
+    Raises:
+        KernelStartError: No kernel starts there; the message says why.
+    """
+    checked = Checked(url=settings.url[0])
+    config = KernelConfig(provider="gateway", gateway=settings.model_copy(update={"url": settings.url[:1]}))
+    provider = GatewayKernelProvider(config, on_notice=lambda _: None)
+    try:
+        began = time.monotonic()
+        async with _kernel(provider) as kernel:
+            checked.start_seconds = time.monotonic() - began
+            await _look(kernel, checked)
+    finally:
+        await provider.aclose()
+    return checked
+
+
+async def _look(kernel: GatewayKernel, checked: Checked) -> None:
+    """Try one thing after the other; the kernel is dead afterwards."""
+    shown = await _run(kernel, BURST)
+    if "all sent" not in shown:
+        text = "it drops output of kernels that put out much, and requests of code with it"
+        checked.lacks.append(Lack(text=text, line=LIMIT_RATE))
+    await _run(kernel, "pass")
+    if kernel.launcher.channels is not None:
+        try:
+            async with asyncio.timeout(CELL_SECONDS):
+                await kernel.launcher.channels.ask("freeact_values", {"op": "ping"}, buffers=[bytes(MAX_SENT_BYTES)])
+        except (KernelError, TimeoutError):
+            text = "it takes no message of 8 MB, as values and answers for code are"
+            checked.lacks.append(Lack(text=text, line=MESSAGE_SIZE))
+            return  # the kernel is lost by that
+    began = time.monotonic()
+    dying = asyncio.create_task(_run(kernel, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DEATH_SECONDS):
+            await kernel.wait_lost()
+            checked.death_seconds = time.monotonic() - began
+    dying.cancel()
+    await asyncio.wait({dying})
+    if checked.death_seconds is None:
+        text = "it does not tell that a kernel has died"
+        checked.lacks.append(Lack(text=text, line="--KernelManager.autorestart=True"))
+    if checked.death_seconds is None or checked.death_seconds > PROMPT_DEATH_SECONDS:
+        checked.lacks.append(Lack(text="it tells late that a kernel has died", line=TIME_TO_DEAD))
+    if kernel.launcher.restarted:
+        text = "in the place of a kernel that has died it puts an empty one, which nobody uses"
+        checked.lacks.append(Lack(text=text, line=RESTART_LIMIT))
+
+
+@asynccontextmanager
+async def _kernel(provider: GatewayKernelProvider) -> AsyncIterator[GatewayKernel]:
+    async def answer(method: str, params: Any, clock: CellClock | None) -> str:
+        del method, params, clock
+        return "answered"
+
+    spec = KernelSpec(owner_id="check", python="", workspace=Path(os.sep))
+    kernel = await provider.start(spec, answer)
+    try:
+        yield kernel
+    finally:
+        await kernel.aclose()
+
+
+async def _run(kernel: GatewayKernel, code: str) -> str:
+    buffer = CellOutputBuffer()
+    async with kernel.execute(code, buffer, CellClock(CELL_SECONDS)) as cell:
+        await cell.reply()
+    return buffer.text

@@ -17,8 +17,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.pythons import environments
 from freeact_sub.pythons.installed import is_in
+from freeact_sub.pythons.project import (
+    base_of,
+    inner_parts,
+    is_environment,
+    links_from,
+    package_folders,
+    parts_of,
+    sources_of,
+    words_of_script,
+)
 
 PYTHON: Final = re.compile(r"(python|pypy)[\d.]*w?")
 OBEY_THEIR_FOLDER: Final = frozenset(
@@ -134,7 +143,7 @@ class _LaterCodeSearch:
             self._folder(site.getusersitepackages(), use)
         for entry in filter(None, (*(entry or "." for entry in sys.path), sys.pycache_prefix)):
             self._folder(entry, use)
-            for source in environments.sources_of(entry) if entry.endswith("-packages") else ():
+            for source in sources_of(entry) if entry.endswith("-packages") else ():
                 self._folder(source, f"{use}, as {entry} says")
         self.keep(str(Path(str(resources.files("freeact_sub")))), whole=True, use=use)
         self.keep(getattr(sys.modules["__main__"], "__file__", None) or "")
@@ -166,7 +175,7 @@ class _LaterCodeSearch:
                 if (entry.name.startswith(".") or entry.name == "bin") and not any(
                     is_in(root, [own]) for root in self._roots
                 ):
-                    for step in environments.links_from(entry.path):
+                    for step in links_from(entry.path):
                         self.keep(step)
         self._open[f"new hidden files in {real} (your shell and other programs obey them)"] = None
 
@@ -176,7 +185,7 @@ class _LaterCodeSearch:
         if path is None:
             self._file(python, "a Python is started from it")
             return
-        for step in environments.links_from(os.path.abspath(path)):
+        for step in links_from(os.path.abspath(path)):
             self._file(step, "a Python is started from it")
             self._environment(os.path.dirname(os.path.dirname(step)), f"the Python {python} imports from it")
 
@@ -263,17 +272,17 @@ class _LaterCodeSearch:
 
     def _script(self, path: str, use: str, env: Mapping[str, str], *, beside: bool = True) -> None:
         """Looks at a program in a file, and at its interpreter. Args: beside: it runs code that stands beside it."""
-        for step in environments.links_from(os.path.abspath(path)):
+        for step in links_from(os.path.abspath(path)):
             self._file(step, use)
             folder = os.path.dirname(step)
-            if os.path.basename(folder) in ("bin", "sbin") and environments.is_environment(os.path.dirname(folder)):
+            if os.path.basename(folder) in ("bin", "sbin") and is_environment(os.path.dirname(folder)):
                 self._environment(os.path.dirname(folder), use)
             elif beside and os.path.exists(step):
                 self._folder(folder, f"{use}, with what stands beside it; move it to a folder of its own")
             if not step.endswith((".py", ".sh")):
                 for above in Path(step).parents:
                     self.keep(str(above / "node_modules"))
-        for word in environments.words_of_script(path):
+        for word in words_of_script(path):
             if found := shutil.which(word, path=env.get("PATH")):
                 self.python(found)
 
@@ -306,24 +315,24 @@ class _LaterCodeSearch:
     def _environment(self, folder: str, use: str) -> None:
         """Keeps an environment, the Python that it was made with, and the other folders from which it imports."""
         folder = os.path.abspath(folder)
-        if ("environment", folder) in self._seen or not environments.is_environment(folder):
+        if ("environment", folder) in self._seen or not is_environment(folder):
             return
         self._seen.add(("environment", folder))
         real = os.path.realpath(folder)
         if self._is_writable(real) and real not in self._roots:
-            for part in environments.parts_of(folder):
+            for part in parts_of(folder):
                 self.keep(part)
         elif any(is_in(root, [real]) for root in self._roots):
-            for part in environments.inner_parts(folder):
+            for part in inner_parts(folder):
                 self.keep(part, whole=True, use=use)
             if real in self._roots and not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
                 self._missing.append((os.path.join(real, "pyvenv.cfg"), use))
-        for packages in environments.package_folders(folder):
+        for packages in package_folders(folder):
             self._folder(packages, use)
-            for source in environments.sources_of(packages):
+            for source in sources_of(packages):
                 self._folder(source, f"{use}, as {packages} says")
                 self._sources.add(os.path.realpath(source))
-        if base := environments.base_of(folder):
+        if base := base_of(folder):
             self._environment(base, use)
 
     def _module(self, path: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from support.many_sessions import add_sessions
 
-from freeact_sub.sessions.sqlite import store as store_module
+from freeact_sub.sessions import sqlite
 from freeact_sub.sessions.sqlite.database import connect_to_read
 
 
@@ -16,7 +16,7 @@ def test_many_sessions_are_listed_and_one_is_found_with_a_few_queries(tmp_path, 
         connection.set_trace_callback(queries.append)
         return connection
 
-    monkeypatch.setattr(store_module, "connect_to_read", watched)
+    monkeypatch.setattr(sqlite, "connect_to_read", watched)
     asked = []
     for count in (3, 30):
         store = add_sessions(tmp_path / str(count), tmp_path, count)

@@ -11,8 +11,8 @@ import pytest
 from support.sessions import root, writing
 
 from freeact_sub.errors import SessionError
+from freeact_sub.sessions import sqlite
 from freeact_sub.sessions.sqlite import DAY_SECONDS, MARK, is_due, remove_session, sweep
-from freeact_sub.sessions.sqlite import store as sqlite_store
 from freeact_sub.sessions.sqlite.database import NAME, connect
 
 IDS = ("old", "new")
@@ -161,7 +161,7 @@ async def session_in(store, session_id, folder):
 async def test_what_a_killed_program_has_left_of_a_session_goes_after_a_day(two):
     pid = os.fork()
     if pid == 0:
-        sqlite_store.copy_rows = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        sqlite.copy_rows = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         two.fork("old")
         os._exit(1)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
