@@ -96,7 +96,7 @@ from freeact_sub.config.schema import (
     SubagentsConfig as SubagentsConfig,
     TerminalConfig as TerminalConfig,
 )
-from freeact_sub.config.skill_folders import (
+from freeact_sub.config.project_texts import (
     SkillModule as SkillModule,
 )
 from freeact_sub.config.load import (

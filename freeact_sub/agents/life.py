@@ -487,11 +487,7 @@ class TreeAgent:
     @property
     def name(self) -> str:
         """The agent's name for people."""
-        return self._named(self._short_id)
-
-    @cached_property
-    def _short_id(self) -> str:
-        return short_id(self.agent_id)
+        return self._named(short_id(self.agent_id))
 
     def _named(self, agent_id: str) -> str:
         named = f"{agent_id} ({self.description})" if self.description else agent_id

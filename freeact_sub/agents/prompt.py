@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 
 from freeact_sub.agents.life import TreeAgent
 from freeact_sub.agents.results import PictureUse
-from freeact_sub.config.instruction_files import instructions_for_all
+from freeact_sub.config.project_texts import instructions_for_all
 from freeact_sub.errors import ConfigError, InvalidRequestError
 from freeact_sub.modes import History
 from freeact_sub.system.safe_files import read_file

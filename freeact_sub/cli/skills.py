@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.cli.streams import print_line
+from freeact_sub.config.project_texts import OWN_SKILLS, PROJECT_SKILLS, TEXTS, SkillFolder, read_skill
 from freeact_sub.config.schema import Config, user_folder
-from freeact_sub.config.skill_folders import OWN_SKILLS, PROJECT_SKILLS, TEXTS, SkillFolder, read_skill
 from freeact_sub.errors import ConfigError
 from freeact_sub.features.skills.skill import Skill, check_skill, load_skills, problems_of_name
 from freeact_sub.system.safe_files import is_folder, write_new

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
-from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES, nested_files
 from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_jsonc, parse_toml, plain_json, text_of_file
+from freeact_sub.config.project_texts import COMMANDS, INSTRUCTION_FILES, OWN_SKILLS, PROJECT_SKILLS, nested_files
 from freeact_sub.config.schema import (
     AGENT_TYPES,
     CONFIG_FILE,
@@ -33,7 +33,6 @@ from freeact_sub.config.schema import (
     user_folder,
 )
 from freeact_sub.config.section import words_of
-from freeact_sub.config.skill_folders import OWN_SKILLS, PROJECT_SKILLS
 from freeact_sub.config.trust import Trust, scripts_of_server
 from freeact_sub.errors import ConfigError, UntrustedError
 from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folder, read_file
@@ -257,7 +256,7 @@ def _entry(name: str, server: Any, path: Path, variables: Mapping[str, str]) -> 
     try:
         read: dict[str, Any] = servers_in({name: server}, path, variables)[name]
     except ConfigError as error:
-        is_off = isinstance(server, dict) and as_ours(server, _KNOWN, _KNOWN_OAUTH).get("disabled") is True
+        is_off = isinstance(server, dict) and as_ours(server).get("disabled") is True
         notice = "" if is_off else f"MCP server {SHOWN.repr(name)} is left out: {error}"
         return {"disabled": True, **({"notice": notice} if notice else {})}
     return read
@@ -281,7 +280,7 @@ def servers_in(servers: dict[str, Any], path: Path, variables: Mapping[str, str]
     filled: dict[str, Any] = fill_variables(servers, variables, path)
     for name, server in filled.items():
         if isinstance(server, dict):
-            filled[name] = as_ours(server, _KNOWN, _KNOWN_OAUTH)
+            filled[name] = as_ours(server)
         _validate(McpServerConfig, filled[name], where=f"{path}, server {name!r}: ")
     return filled
 
@@ -379,21 +378,15 @@ def fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
     return re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>(?:[^}$]|\$(?!\{))*+))?\}", fill, value)
 
 
-def as_ours(server: Mapping[str, Any], known: frozenset[str], known_oauth: frozenset[str]) -> dict[str, Any]:
-    """Return the settings of a server, by our names.
-
-    Args:
-        server: The file's settings.
-        known: The names of our settings of a server.
-        known_oauth: The names of our settings of its `oauth`.
-    """
-    ours = {name: value for name, value in server.items() if name in known}
+def as_ours(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's settings of a server, by our names."""
+    ours = {name: value for name, value in server.items() if name in _KNOWN}
     unread: list[str] = []
     for name, value in server.items():
-        if name in known:
+        if name in _KNOWN:
             continue
         if (read := _READERS.get(name)) is None or not read(ours, value):
-            unread.append(_about(name, known))
+            unread.append(_about(name))
     kind = ours.get("type")
     if isinstance(kind, str) and kind in TRANSPORTS:
         ours["type"] = TRANSPORTS[kind]
@@ -401,19 +394,19 @@ def as_ours(server: Mapping[str, Any], known: frozenset[str], known_oauth: froze
         del ours["type"]
         unread.append("`type` (sse is the older transport: the newer one is tried at its URL)")
     if isinstance(oauth := ours.get("oauth"), Mapping):
-        ours["oauth"], more = _oauth(oauth, known_oauth)
+        ours["oauth"], more = _oauth(oauth)
         unread += more
     return ours | {"unread": [*ours.get("unread", ()), *unread]} if unread else ours
 
 
-def _about(name: str, known: frozenset[str]) -> str:
+def _about(name: str) -> str:
     if name in APPROVALS:
         return f"`{name}` (a rule allows calls: docs/approvals.md)"
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    near = difflib.get_close_matches(name, sorted(_KNOWN), n=1, cutoff=0.75)
     return f"`{name}` (did you mean `{near[0]}`?)" if near else f"`{name}`"
 
 
-def _oauth(oauth: Mapping[str, Any], known: frozenset[str]) -> tuple[dict[str, Any], list[str]]:
+def _oauth(oauth: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     ours: dict[str, Any] = {}
     unread = []
     for name, value in oauth.items():
@@ -421,7 +414,7 @@ def _oauth(oauth: Mapping[str, Any], known: frozenset[str]) -> tuple[dict[str, A
             ours.setdefault("scope", " ".join(value))
         elif name == "scopes" and isinstance(value, str):
             ours.setdefault("scope", value)
-        elif (by_our_name := OAUTH.get(name, name)) in known:
+        elif (by_our_name := OAUTH.get(name, name)) in _KNOWN_OAUTH:
             ours.setdefault(by_our_name, value)
         else:
             unread.append(f"`oauth.{name}`")

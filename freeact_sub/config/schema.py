@@ -17,9 +17,8 @@ from pydantic import AnyHttpUrl, ConfigDict, Field, TypeAdapter, ValidationError
 from freeact_sub.config.budget import Budget, ChildBudget, RootBudget
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.hooks import FoundHooks, read_hook_files
-from freeact_sub.config.instruction_files import read_commands, read_files
+from freeact_sub.config.project_texts import SkillFolder, read_commands, read_files, read_skill_folders
 from freeact_sub.config.section import Given, Paths, Section, Table, Texts, default
-from freeact_sub.config.skill_folders import SkillFolder, read_skill_folders
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
 

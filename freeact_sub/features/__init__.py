@@ -24,18 +24,17 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     Raises:
         ConfigError: A feature of another package cannot be loaded or made.
     """
-    from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415
+    from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.background import BackgroundFeature  # noqa: PLC0415
     from freeact_sub.features.compaction import CompactionFeature  # noqa: PLC0415
     from freeact_sub.features.effects import EffectsFeature  # noqa: PLC0415
-    from freeact_sub.features.files import FilesFeature  # noqa: PLC0415  # an agent without features imports none
+    from freeact_sub.features.files import FilesFeature, ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
     from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
     from freeact_sub.features.mcp_client.client import McpClientFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
     from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
     from freeact_sub.features.quotes import QuotesFeature  # noqa: PLC0415
-    from freeact_sub.features.receipts import ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.sessions.feature import SessionsFeature  # noqa: PLC0415
     from freeact_sub.features.skills.feature import SkillsFeature  # noqa: PLC0415
     from freeact_sub.features.undo import UndoFeature  # noqa: PLC0415

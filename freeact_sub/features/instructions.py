@@ -11,7 +11,7 @@ from typing import Final
 
 from freeact_sub.agents.feature import Feature, FeatureAgent, RunPart
 from freeact_sub.agents.prompt import is_folder, loaded_in, named_text
-from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder
+from freeact_sub.config.project_texts import MAX_CHARS, instructions_by_folder
 from freeact_sub.events import Notice
 
 MAX_FOLDERS: Final = 50

@@ -15,7 +15,7 @@ from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.modes import Mode
 
 if TYPE_CHECKING:
-    from freeact_sub.config.skill_folders import SkillModule
+    from freeact_sub.config.project_texts import SkillModule
     from freeact_sub.kernels.files import OwnFiles
     from freeact_sub.kernels.snapshot_reports import RestoreReport, SnapshotReport
     from freeact_sub.kernels.wall.sandbox import SandboxPolicy

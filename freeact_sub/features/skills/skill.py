@@ -1,6 +1,6 @@
 """Agent Skills: folders with instructions, and perhaps Python, for one kind of work, in the open format (agentskills.io).
 
-`config/skill_folders.py` reads the folders, as they are trusted. In kernels `kernels/guest/skills.py` makes their Python
+`config/project_texts.py` reads the folders, as they are trusted. In kernels `kernels/guest/skills.py` makes their Python
 importable.
 
 A `Skill` is read leniently from a folder with `SKILL.md`: usable parts are used, and each fault is one sentence for people.
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from freeact_sub.config.frontmatter import BadLineError, Document, read_document
 from freeact_sub.config.parsing import prose_of_file
-from freeact_sub.config.skill_folders import CODE, SkillFolder, SkillModule
+from freeact_sub.config.project_texts import CODE, SkillFolder, SkillModule
 from freeact_sub.errors import sentence
 from freeact_sub.text import one_line, whole_text
 

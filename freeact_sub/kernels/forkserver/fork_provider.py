@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.skill_folders import SkillModule
+from freeact_sub.config.project_texts import SkillModule
 from freeact_sub.errors import KernelBranchError, KernelStartError, UnusablePythonError
 from freeact_sub.kernels.files import OwnFiles, lay_over
 from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection

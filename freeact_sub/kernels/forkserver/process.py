@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.skill_folders import SkillModule
+from freeact_sub.config.project_texts import SkillModule
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.pythons.about import lent

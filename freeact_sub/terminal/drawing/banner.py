@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from freeact_sub import __version__
-from freeact_sub.config.instruction_files import is_nested
+from freeact_sub.config.project_texts import is_nested
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config
 from freeact_sub.errors import UnusablePythonError
 from freeact_sub.modes import Mode

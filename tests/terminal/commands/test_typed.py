@@ -7,7 +7,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from freeact_sub.config.instruction_files import read_commands
+from freeact_sub.config.project_texts import read_commands
 from freeact_sub.show.typed_commands import own_commands, prompt_of
 from freeact_sub.terminal.attachments import (
     MAX_CHARS,

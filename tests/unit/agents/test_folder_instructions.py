@@ -7,8 +7,8 @@ from pydantic_ai.messages import ModelRequest, TextContent, UserPromptPart
 from support.tables import each
 
 from freeact_sub.agents.prompt import loaded_in
-from freeact_sub.config.instruction_files import MAX_CHARS
 from freeact_sub.config.load import load_config
+from freeact_sub.config.project_texts import MAX_CHARS
 from freeact_sub.features.compaction import texts_to_keep, transcript
 from freeact_sub.features.instructions import MAX_FOLDERS, InstructionsFeature
 

@@ -10,8 +10,7 @@ from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
 from freeact_sub.events.ending import Ending, Receipts, receipts_of
-from freeact_sub.features.files import RunFiles
-from freeact_sub.features.receipts import KEPT, FileFacts, ReceiptBook, file_facts, named_files
+from freeact_sub.features.files import KEPT, FileFacts, ReceiptBook, RunFiles, file_facts, named_files
 from freeact_sub.show.wording import ending_notes, receipt_lines
 
 

@@ -8,9 +8,9 @@ from support.tables import each
 from support.thorough import examples
 
 from freeact_sub.approvals.policy import parse_rules
-from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.config.load import load_config
 from freeact_sub.config.parsing import parse_json, parse_toml
+from freeact_sub.config.project_texts import instructions_of
 from freeact_sub.config.schema import AGENT_TYPES
 from freeact_sub.errors import ConfigError
 from freeact_sub.features.agent_types import load_agent_types

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from freeact_sub.config.instruction_files import MAX_CHARS, instructions_by_folder, instructions_for_all, instructions_of
 from freeact_sub.config.load import load_config
+from freeact_sub.config.project_texts import MAX_CHARS, instructions_by_folder, instructions_for_all, instructions_of
 from freeact_sub.config.schema import Config
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, UntrustedError

@@ -13,7 +13,7 @@ from support.tables import each
 
 from freeact_sub import load_config
 from freeact_sub.cli import main
-from freeact_sub.config.skill_folders import MAX_FILES, read_skill, read_skill_folders
+from freeact_sub.config.project_texts import MAX_SKILL_FILES, read_skill, read_skill_folders
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import UntrustedError
 from freeact_sub.features.skills.skill import (
@@ -204,10 +204,10 @@ def test_special_files_are_not_read(tmp_path):
 @pytest.mark.slow
 def test_a_skill_of_too_many_files_is_left_out(tmp_path):
     path = write(tmp_path)
-    for number in range(MAX_FILES):
+    for number in range(MAX_SKILL_FILES):
         (path / str(number)).touch()
     [problem] = loaded(tmp_path).problems
-    assert f"more than {MAX_FILES:,} files" in problem
+    assert f"more than {MAX_SKILL_FILES:,} files" in problem
 
 
 def test_a_catalogue_of_very_many_skills_ends_with_names_only(tmp_path):

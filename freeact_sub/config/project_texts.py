@@ -1,21 +1,35 @@
-"""Folders of skills, read as they are trusted: whole, and once. `features/skills/skill.py` gives the contents a meaning.
+"""Texts of a project for models: instructions such as AGENTS.md, commands, and skills, read as they are trusted.
 
-A skill is a folder with `SKILL.md`. Its text and its Python are kept as they were read, so what a person has looked at
-counts; all other files are only listed, with their digests.
+An AGENTS.md or CLAUDE.md in a folder of the workspace counts for the files there: `features/instructions.py` shows it
+to a model that uses one of them. All other instructions stand in every system prompt.
+
+A skill is a folder with `SKILL.md`, read whole, and once; `features/skills/skill.py` gives the contents a meaning. Its text
+and its Python are kept as they were read, so what a person has looked at counts; all other files are only listed, with their
+digests.
 """
 
 import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.errors import sentence
-from freeact_sub.system.safe_files import is_folder, read_file
+from freeact_sub.config.parsing import prose_of_file
+from freeact_sub.errors import ConfigError, sentence
+from freeact_sub.system.safe_files import MAX_BYTES, files_in, is_folder, read_file, work_folders
 
+INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
+"""The files that `load_config` looks for in a workspace and in its folders."""
+COMMANDS: Final = Path(".agents") / "commands"
+"""The commands of a workspace: a prompt each."""
+MAX_CHARS: Final = 20_000
+"""The characters of all instruction files together: each request pays for them."""
+MAX_NESTED: Final = 500
+"""The most files in folders of a workspace."""
 PROJECT_SKILLS: Final = (Path(".agents") / "skills", Path(".claude") / "skills")
 """Folders of skills in a workspace; the first one also in the home folder, shared by programs."""
 OWN_SKILLS: Final = "skills"
@@ -24,9 +38,9 @@ TEXTS: Final = ("SKILL.md", "skill.md")
 CODE: Final = "skill.py"
 MAX_SKILLS: Final = 300
 """Skills of one folder."""
-MAX_FILES: Final = 3_000
+MAX_SKILL_FILES: Final = 3_000
 """Files and folders of one skill."""
-MAX_BYTES: Final = 200_000_000
+MAX_SKILL_BYTES: Final = 200_000_000
 """Bytes of one skill."""
 MAX_CODE_BYTES: Final = 2_000_000
 """Bytes of the Python of one skill."""
@@ -35,6 +49,98 @@ LISTED: Final = 25
 HEAD_LINES: Final = 40
 NOT_PART: Final = (".git",)
 """The folder of git. Compiled Python is a part of a skill: it runs in place of the source."""
+
+
+def nested_files(workspace: Path) -> list[Path]:
+    """Return the instruction files in folders of a workspace, as far as a bounded search finds them.
+
+    Folders of packages and tools, hidden ones, and those that are links are not looked into. A file that is a link counts
+    if it leads to a file in the workspace. Files that cannot be read, or are too large, are left out.
+    """
+    found: list[Path] = []
+    for folder, entries in work_folders(workspace, hidden=False):
+        if folder and folder.isprintable():  # a name is shown, to people and to models
+            found += sorted(workspace / folder / entry.name for entry in entries if _counts(entry, workspace))
+    return sorted(found[:MAX_NESTED])
+
+
+def _counts(entry: os.DirEntry[str], workspace: Path) -> bool:
+    if entry.name not in INSTRUCTION_FILES:
+        return False
+    try:
+        is_inside = not entry.is_symlink() or Path(entry.path).resolve().is_relative_to(workspace)
+        return is_inside and entry.is_file() and entry.stat().st_size <= MAX_BYTES and os.access(entry.path, os.R_OK)
+    except (OSError, RuntimeError):  # it is gone, or a circle of links
+        return False
+
+
+def is_nested(path: Path, workspace: Path) -> bool:
+    """Return whether an instruction file counts only for the folder that it is in."""
+    return path.name in INSTRUCTION_FILES and workspace in path.parent.parents
+
+
+def instructions_by_folder(contents: Mapping[Path, bytes], workspace: Path) -> dict[str, str]:
+    """Return the texts of nested files for models, by folder relative to the workspace, as `sub/folder`."""
+    folders: dict[str, dict[Path, bytes]] = {}
+    for path, content in contents.items():
+        if is_nested(path, workspace) and b"\0" not in content:
+            name = path.relative_to(workspace)
+            folders.setdefault(name.parent.as_posix(), {})[name] = content
+    texts = {folder: instructions_of(files).strip() for folder, files in folders.items()}
+    return {folder: text for folder, text in texts.items() if text}
+
+
+def instructions_for_all(contents: Mapping[Path, bytes], workspace: Path) -> str:
+    """Return the text of all other files, which stands in the system prompt."""
+    return instructions_of({path: content for path, content in contents.items() if not is_nested(path, workspace)})
+
+
+def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
+    """Read the contents of files.
+
+    Raises:
+        ConfigError: A file cannot be read.
+    """
+    contents: dict[Path, bytes] = {}
+    for path in paths:
+        try:
+            contents[workspace / path] = read_file(workspace / path)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {workspace / path} (the setting `instruction_files`): {error.strerror}"
+            ) from error
+    return contents
+
+
+def read_commands(folders: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the commands in folders, in the order of the folders; unreadable files are left out."""
+    contents: dict[Path, bytes] = {}
+    for folder in folders:
+        for path in files_in(folder, ".md"):
+            with suppress(OSError):
+                contents[path] = read_file(path)
+    return contents
+
+
+def instructions_of(contents: Mapping[Path, bytes]) -> str:
+    """Return the text for models: each text once, under the file's name; a text that is too long is cut at its end.
+
+    Args:
+        contents: The files by path; a relative path is named whole.
+    """
+    parts: list[str] = []
+    room, read = MAX_CHARS, set[str]()
+    for path, content in contents.items():
+        text = prose_of_file(content).strip()
+        if not text or text in read:
+            continue
+        read.add(text)
+        name = path.name if path.is_absolute() else path.as_posix()
+        left_out = len(text) - room
+        more = f"\n[... {left_out:,} more characters of {name}]" if left_out > 0 else ""
+        parts.append(f"\n\nInstructions of this project, {name}:\n{text[: max(room, 0)]}{more}")
+        room -= min(len(text), max(room, 0))
+    return "".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +224,13 @@ def _text_in(path: Path) -> Path | None:
 def _read(path: Path, file: Path) -> SkillFolder:
     """Read one skill. Raises: OSError: A file cannot be read, or there is too much."""
     text, code, files, digests = b"", dict[str, bytes](), list[str](), dict[str, str]()
-    left, left_for_code = MAX_BYTES, MAX_CODE_BYTES
+    left, left_for_code = MAX_SKILL_BYTES, MAX_CODE_BYTES
     for name in _files_of(path):
         whole = path / name
         status = whole.lstat()
         left -= status.st_size
         if left < 0:
-            raise OSError(errno.EFBIG, f"the skill has more than {MAX_BYTES:,} bytes", str(path))
+            raise OSError(errno.EFBIG, f"the skill has more than {MAX_SKILL_BYTES:,} bytes", str(path))
         is_text = whole == file
         if is_text or _is_code(name, module_name(path.name)):
             content = read_file(_not_a_link(whole, status))
@@ -161,8 +267,8 @@ def _files_of(path: Path) -> Iterator[str]:
         links = [name for name in folders if (Path(folder) / name).is_symlink()]
         folders[:] = sorted(name for name in folders if name not in NOT_PART and name not in links)
         seen += len(folders) + len(names) + len(links)
-        if seen > MAX_FILES:
-            raise OSError(errno.EFBIG, f"the skill has more than {MAX_FILES:,} files", str(path))
+        if seen > MAX_SKILL_FILES:
+            raise OSError(errno.EFBIG, f"the skill has more than {MAX_SKILL_FILES:,} files", str(path))
         for name in sorted([*names, *links]):
             yield (Path(folder) / name).relative_to(path).as_posix()
 
