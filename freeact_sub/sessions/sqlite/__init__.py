@@ -200,17 +200,49 @@ class SqliteStore:
 
     def is_sweep_due(self) -> bool:
         """Return whether `sweep` has not been called for a day."""
-        return is_due(self)
+        try:
+            return time.time() - (self.folder / MARK).stat().st_mtime > DAY_SECONDS
+        except OSError:
+            return True
 
     def sweep(
         self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
     ) -> Swept:
         """Archive old sessions, and remove the oldest above the limit."""
-        return sweep(self, workspace, archive_after_days=archive_after_days, max_bytes=max_bytes, stop=stop)
+        swept, sessions = Swept(), self.sessions()[::-1]
+        before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
+        for session in sessions:
+            old = session.updated < before
+            if old and not session.archived and not stop.is_set() and _archive(self, session):
+                swept.archived.append(session.session_id)
+        agents = self.agents()
+        known, long_ago = {agent_id for ids in agents.values() for agent_id in ids}, min(before, time.time() - STRAY_SECONDS)
+        for each in {workspace, *(session.workspace for session in sessions)}:
+            _remove_strays(each, known, long_ago, stop)
+        _remove_copies(self, time.time() - STRAY_SECONDS)
+        self.drop_remains(time.time() - STRAY_SECONDS, stop)
+        sizes = {session.session_id: _size(self, session, agents.get(session.session_id, [])) for session in sessions}
+        total = sum(sizes.values()) + self.database_bytes
+        for session in sessions:
+            if max_bytes is None or total <= max_bytes or stop.is_set():
+                break
+            size = self.database_bytes
+            if _remove(self, session):
+                swept.removed.append(session.session_id)
+                total -= sizes[session.session_id] + size - self.database_bytes
+        if self.folder.is_dir():
+            (self.folder / MARK).touch(mode=0o600)
+        return swept
 
     def remove(self, session_id: str) -> None:
         """Remove a session, with the long outputs of its agents."""
-        remove_session(self, session_id)
+        session = self.find(session_id)
+        agents = _agents(self, session)
+        self.drop(session.session_id)
+        _remove_outputs(session.workspace, agents)
+        home = home_of_copy(self, session.workspace)
+        if home is not None and (home / FORK_NOTE).is_file() and not _is_used(self, home, _real_workspaces(self)):
+            remove(str(home))
 
     def drop(self, session_id: str) -> None:
         """Remove a session: its rows and its folder, but not the outputs of its agents.
@@ -482,60 +514,6 @@ def _cut(connection: sqlite3.Connection, point: ForkPoint, shift: int) -> None:
         connection.execute(statement, values)
 
 
-def is_due(store: SqliteStore) -> bool:
-    """Return whether the last sweep was more than a day ago, or there was none."""
-    try:
-        return time.time() - (store.folder / MARK).stat().st_mtime > DAY_SECONDS
-    except OSError:
-        return True
-
-
-def sweep(
-    store: SqliteStore,
-    workspace: Path,
-    *,
-    archive_after_days: float | None,
-    max_bytes: int | None,
-    stop: threading.Event,
-) -> Swept:
-    """Sweep all sessions: see `SessionStore.sweep`."""
-    swept, sessions = Swept(), store.sessions()[::-1]
-    before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
-    for session in sessions:
-        old = session.updated < before
-        if old and not session.archived and not stop.is_set() and _archive(store, session):
-            swept.archived.append(session.session_id)
-    agents = store.agents()
-    known, long_ago = {agent_id for ids in agents.values() for agent_id in ids}, min(before, time.time() - STRAY_SECONDS)
-    for each in {workspace, *(session.workspace for session in sessions)}:
-        _remove_strays(each, known, long_ago, stop)
-    _remove_copies(store, time.time() - STRAY_SECONDS)
-    store.drop_remains(time.time() - STRAY_SECONDS, stop)
-    sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
-    total = sum(sizes.values()) + store.database_bytes
-    for session in sessions:
-        if max_bytes is None or total <= max_bytes or stop.is_set():
-            break
-        size = store.database_bytes
-        if _remove(store, session):
-            swept.removed.append(session.session_id)
-            total -= sizes[session.session_id] + size - store.database_bytes
-    if store.folder.is_dir():
-        (store.folder / MARK).touch(mode=0o600)
-    return swept
-
-
-def remove_session(store: SqliteStore, session_id: str) -> None:
-    """Remove a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
-    session = store.find(session_id)
-    agents = _agents(store, session)
-    store.drop(session.session_id)
-    _remove_outputs(session.workspace, agents)
-    home = home_of_copy(store, session.workspace)
-    if home is not None and (home / FORK_NOTE).is_file() and not _is_used(store, home, _real_workspaces(store)):
-        remove(str(home))
-
-
 def _archive(store: SqliteStore, session: StoredSession) -> bool:
     try:
         _check_unused(store, session)
@@ -551,7 +529,7 @@ def _archive(store: SqliteStore, session: StoredSession) -> bool:
 def _remove(store: SqliteStore, session: StoredSession) -> bool:
     try:
         _check_unused(store, session)
-        remove_session(store, session.session_id)
+        store.remove(session.session_id)
     except SessionError as error:
         logger.info("not removed: %s", error)
         return False

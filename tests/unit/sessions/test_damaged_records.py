@@ -13,7 +13,6 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.export import FORMATS, export_session
 from freeact_sub.features.sessions.journal import load
-from freeact_sub.sessions.sqlite import remove_session
 from freeact_sub.sessions.sqlite.database import NAME, connect, problem_of
 from freeact_sub.sessions.sqlite.reader import LOST_MESSAGE, LOST_RESULT
 
@@ -81,8 +80,8 @@ def all_of(store, session="s-1"):
     exports = {to: export_session(session, to, store=store) for to in FORMATS}
     copy = store.fork(session)
     load(store, copy)
-    remove_session(store, copy)
-    remove_session(store, session)
+    store.remove(copy)
+    store.remove(session)
     assert [one.session_id for one in store.sessions()] == ["s-2"]
     return resumed, exports
 

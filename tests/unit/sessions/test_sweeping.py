@@ -12,7 +12,7 @@ from support.sessions import root, writing
 
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions import sqlite
-from freeact_sub.sessions.sqlite import DAY_SECONDS, MARK, is_due, remove_session, sweep
+from freeact_sub.sessions.sqlite import DAY_SECONDS, MARK
 from freeact_sub.sessions.sqlite.database import NAME, connect
 
 IDS = ("old", "new")
@@ -38,21 +38,21 @@ def swept(store, days=90.0, size=None, stop=False, workspace=Path("/nowhere")):
     event = threading.Event()
     if stop:
         event.set()
-    found = sweep(store, workspace, archive_after_days=days, max_bytes=size, stop=event)
+    found = store.sweep(workspace, archive_after_days=days, max_bytes=size, stop=event)
     return found.archived, found.removed
 
 
 async def test_what_is_old_is_archived_once_and_keeps_its_conversation(two, tmp_path):
-    assert is_due(two)
+    assert two.is_sweep_due()
     assert swept(two) == (["old"], [])
-    assert not is_due(two)
+    assert not two.is_sweep_due()
     assert swept(two) == ([], [])
     assert {session.session_id: session.archived for session in two.sessions()} == {"old": True, "new": False}
     assert [path.name for path in (tmp_path / ".freeact" / "outputs").iterdir()] == ["agent-00000002"]
     assert not (two.folder_of("old") / "variables").exists()
     assert (two.folder_of("new") / "variables" / "x").exists()
     os.utime(two.folder / MARK, (0, 0))
-    assert is_due(two)
+    assert two.is_sweep_due()
 
 
 async def test_what_is_too_much_is_removed_the_oldest_first(two):
@@ -119,7 +119,7 @@ async def test_a_session_that_is_used_while_others_are_swept_stays(two):
                 connection.execute("UPDATE sessions SET updated = ?", (time.time(),))
             return False
 
-    sweep(two, Path("/nowhere"), archive_after_days=90.0, max_bytes=0, stop=Stop())
+    two.sweep(Path("/nowhere"), archive_after_days=90.0, max_bytes=0, stop=Stop())
     assert [session.archived for session in two.sessions()] == [False, False]
 
 
@@ -128,9 +128,9 @@ async def test_a_fork_has_the_same_agents_and_what_they_wrote_goes_with_the_last
     first, second = two.fork("old"), two.fork("old")
     assert swept(two) == (["old"], [])
     assert outputs.exists()
-    remove_session(two, first)
+    two.remove(first)
     assert outputs.exists()
-    remove_session(two, second)
+    two.remove(second)
     assert not outputs.exists()
 
 
@@ -197,10 +197,10 @@ async def test_what_a_killed_program_has_left_of_a_session_goes_after_a_day(two)
 async def test_a_copy_goes_with_the_last_session_that_works_in_it(store, below):
     copy = await copy_of(store, "20261126-1200-00000f")
     other = await session_in(store, "other", Path(os.path.normpath(copy / below)))
-    remove_session(store, "20261126-1200-00000f")
+    store.remove("20261126-1200-00000f")
     swept(store)
     assert (copy / "sub").exists()
-    remove_session(store, other)
+    store.remove(other)
     if below != ".":
         assert copy.exists()  # no fork has made what the session worked in
         swept(store)
@@ -220,11 +220,11 @@ async def test_a_session_that_has_no_copy_takes_no_folder_along(store, tmp_path)
             place.mkdir(parents=True, exist_ok=True)
         async with writing(store, "other", workspace=place):
             pass
-        remove_session(store, "other")
+        store.remove("other")
         assert all((copy / "sub").is_dir() for copy in forks), place
         assert place.exists() or place.is_symlink()
     async with writing(store, "other", workspace=tmp_path):
-        remove_session(store, "20261126-1200-000001")
+        store.remove("20261126-1200-000001")
     assert {path.name for path in store.copies.iterdir()} == {"20261126-1200-000002", lookalike.parent.name, "mine"}
     swept(store)
     assert (store.copies / "mine").exists()  # no fork has made it
@@ -237,7 +237,7 @@ async def test_copies_behind_a_link_are_kept_while_somebody_works_there(store, t
     store.copies.symlink_to(tmp_path / "disk")
     copy = await copy_of(store, "20261126-1200-00000f")
     await session_in(store, "other", copy.resolve())
-    remove_session(store, "20261126-1200-00000f")
+    store.remove("20261126-1200-00000f")
     swept(store)
     assert copy.exists()
 
