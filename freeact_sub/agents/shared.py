@@ -285,7 +285,7 @@ class Recorded:
     is_written: bool = False
     """Whether the record is open, and could be written when it was opened."""
     runs: Counter[str] = field(default_factory=Counter)
-    """The number of runs that each agent has begun."""
+    """Runs that each agent has begun."""
     replaced: Sequence[str] = ()
     """The addresses of the root's earlier model, if somebody has chosen another one since."""
 

@@ -41,12 +41,12 @@ from freeact_sub.sessions import (
 )
 
 MIN_CHARS: Final = 8
-"""Shorter values are not secrets; removing them would damage ordinary words."""
+"""Smallest length of a secret; removing shorter values would damage ordinary words."""
 NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE)$", re.IGNORECASE)
-"""Names of settings, variables and headers with these endings have secret values."""
+"""Endings of the names of settings, variables and headers with secret values."""
 OF_ADDRESS: Final = ("base_url", "fallback_models")
 SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "code_actions", "answer_check", "profile")
-"""The settings that are kept, besides the names in `models`."""
+"""Settings that are kept, besides the names in `models`."""
 SWEEP_SECONDS: Final = 5.0
 """Seconds that the end of a sweep may take."""
 NEW: Final = "new"
@@ -81,7 +81,7 @@ def _of_servers(servers: Mapping[str, McpServerConfig]) -> Iterator[str]:
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[str]:
-    """Return the values whose names mark them as secrets."""
+    """Yield the values whose names mark them as secrets."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _named(value)
@@ -92,7 +92,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _headers(headers: Any) -> Iterator[str]:
-    """Return the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
+    """Yield the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
     for value in headers.values() if isinstance(headers, Mapping) else ():
         yield str(value)
         yield str(value).rpartition(" ")[2]
@@ -108,7 +108,7 @@ def _password(url: str | None) -> Iterator[str]:
 
 
 def _sign_in(server: str, url: str | None) -> Iterator[str]:
-    """Return the tokens with which a person is signed in now."""
+    """Yield the tokens with which a person is signed in now."""
     if url is None:
         return
     from freeact_sub.mcp.tokens import TokenFile  # noqa: PLC0415  # few agents have such servers
@@ -120,17 +120,17 @@ def _sign_in(server: str, url: str | None) -> Iterator[str]:
 
 
 def model_json(config: Config, model: Model) -> str:
-    """Return what a session keeps about its model. Args: model: from the settings, or given by a program."""
+    """Return the session's record of its model. Args: model: from the settings, or given by a program."""
     settings = {name: getattr(config, name) for name in SETTINGS}
     names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
     return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)
 
 
 def with_model_of(stored: StoredSession, config: Config) -> Config:
-    """The settings with which a session goes on: with its model, unless somebody has chosen another one for it.
+    """Return the settings with which a session goes on: with its model, unless another one was chosen for it.
 
-    What somebody has chosen are the settings that a program gives to `Config`, and the arguments of `load_config`. Those of
-    files and variables are for new sessions: they do not say where this conversation may go.
+    A choice is a setting that a program gives to `Config`, or an argument of `load_config`. Settings of files and variables
+    are for new sessions: they do not decide where this conversation may go.
 
     Raises:
         SessionError: The session does not say which model it had.
@@ -163,12 +163,12 @@ def with_model_of(stored: StoredSession, config: Config) -> Config:
 
 
 def has_other_model(stored: StoredSession, config: Config) -> bool:
-    """Whether somebody has chosen another model for the session than it had."""
+    """Whether another model than its own was chosen for the session."""
     return "model" in config.model_fields_set and config.model is not None and config.model != stored.model
 
 
 def check_addresses(stored: StoredSession, config: Config, model: Model) -> None:
-    """Refuse a model that nobody has chosen and that is at another address than the session's: the environment has changed.
+    """Refuse an unchosen model at another address than the session's: the environment has changed.
 
     Raises:
         SessionError: The conversation would go to somebody else.
@@ -188,7 +188,7 @@ def check_addresses(stored: StoredSession, config: Config, model: Model) -> None
 
 
 def _models(now: ModelsConfig, kept: Mapping[str, str | None]) -> ModelsConfig:
-    """The names of now with what the session meant by them. One that meant an object of a program means nothing."""
+    """Return the present names with the session's meanings. One that meant an object of a program means nothing."""
     names = {name: value for name, value in {**now.names, **kept}.items() if value is not None}
     return ModelsConfig(max_concurrent=now.max_concurrent, **names)
 
@@ -202,10 +202,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _without_secrets(stored: StoredSession, settings: dict[str, Any], now: Config) -> dict[str, Any]:
-    """The settings, with the secrets of the settings of now that are the same otherwise.
+    """Return the settings, with the secrets of those present settings that are otherwise equal.
 
     Raises:
-        SessionError: A secret was left out of a setting that is another one now.
+        SessionError: A secret was left out of a setting that has changed.
     """
     for name, value in settings.items():
         if SECRET not in (kept := _json(value)):

@@ -58,11 +58,11 @@ class EarlierPrompt:
 
     prompt: str
     run: int
-    """Its number."""
+    """The number of its run."""
     messages: int
-    """How many messages there were before it."""
+    """Messages before the prompt."""
     files: str
-    """The state of the workspace's files before it. Empty: it is not kept."""
+    """The state of the workspace's files before the prompt. Empty: it is not kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,23 +71,23 @@ class Resumed:
 
     stored: StoredSession
     root_id: str | None
-    """None: the root never began a run."""
+    """The root's id. None: the root never began a run."""
     root_run: int
     runs: Counter[str]
-    """The number of runs that each agent has begun."""
+    """Runs that each agent has begun."""
     written: list[ModelMessage]
     """The root's conversation as recorded."""
     history: list[ModelMessage]
-    """The same, with results for calls that were cut off."""
+    """The root's conversation, with results for calls that were cut off."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
     earlier: list[EarlierPrompt] = field(default_factory=list)
     """The prompts that can be undone."""
     answered_by: dict[str, str] = field(default_factory=dict)
-    """By child: the one whose answer it was given."""
+    """The child that gave a child's answer, by the latter."""
     cut_off: bool = False
     """Whether the last run was cut off."""
     lost: str = ""
-    """What cannot be read, in words."""
+    """Unreadable parts, in words."""
 
     @property
     def usage(self) -> Usage:
@@ -95,7 +95,7 @@ class Resumed:
         return self.stored.usage
 
     def summary(self) -> str:
-        """A sentence for people about what was restored."""
+        """Return a sentence for people about what was restored."""
         said = f"{counted(len(self.written), 'message')} of {counted(self.stored.agents, 'agent')}"
         parts = [said if self.written else "nothing was asked yet"]
         known = sum(map(len, self.answers.values()))
@@ -152,7 +152,7 @@ def load(store: SessionStore, session_id: str) -> Resumed:
 
 
 def load_child(open_reader: OpenReader, agent_id: str) -> KeptChild | None:
-    """Load a child that has ended. None: the session has none with this id. Raises: SessionError: It cannot be read."""
+    """Load a child that has ended, if the session has one with this id. Raises: SessionError: It cannot be read."""
     with open_reader() as reader:
         agents = reader.agents()
         if agent_id not in {agent.agent_id for agent in agents}:
@@ -169,10 +169,10 @@ def load_child(open_reader: OpenReader, agent_id: str) -> KeptChild | None:
 
 
 def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[EarlierPrompt]:
-    """Returns the prompts that can be undone: those since the last compaction, and since the last of which nothing is kept.
+    """Return the prompts that can be undone: all since the last compaction and the last prompt of which nothing is kept.
 
     Args:
-        runs: Of the root, in order.
+        runs: The root's runs, in order.
         chain: The entries of its conversation.
     """
     places = {None: 0} | {entry: place for place, entry in enumerate(chain, 1)}
@@ -190,7 +190,7 @@ def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[Ear
 def cut_off(
     history: Sequence[ModelMessage], runs: Sequence[StoredRun], calls: Sequence[StoredCall], at_work: Sequence[str]
 ) -> list[ModelMessage]:
-    """Return messages about what the program's end cut off: results for calls of the last response, and prompts.
+    """Return messages about work that the program's end cut off: results for calls of the last response, and prompts.
 
     Args:
         history: The conversation as the session has it.
@@ -207,7 +207,7 @@ def cut_off(
 def cut_off_calls(
     history: Sequence[ModelMessage], calls: Sequence[StoredCall], at_work: Sequence[str]
 ) -> list[ModelMessage]:
-    """Return the results of calls in the last response that the program's end cut off; empty if there are none.
+    """Return the results of calls in the last response that the program's end cut off, if there are any.
 
     Args:
         history: The conversation.

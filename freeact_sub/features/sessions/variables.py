@@ -31,10 +31,10 @@ from freeact_sub.system.safe_files import link_or_copy
 from freeact_sub.text import one_line
 
 SAVED_UP_TO: Final = "saved-up-to"
-"""The suffix of a snapshot's mark: when the last cell ended that is in it."""
+"""The suffix of a snapshot's mark: the end of the last cell in it."""
 MAX_STATES: Final = 50
 MAX_BYTES: Final = 2 * 2**30
-"""The bound on what only these states still name."""
+"""Size limit of all files that only these states still name."""
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""
 KEEP_SECONDS: Final = 5.0
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 def path_of_mark(folder: Path, agent_id: str) -> Path:
-    """The mark of an agent's snapshot. Args: folder: with the variables of all agents."""
+    """Return the mark of an agent's snapshot. Args: folder: with the variables of all agents."""
     return folder / f"{agent_id}.{SAVED_UP_TO}"
 
 
@@ -89,7 +89,7 @@ def copy_snapshot(folder: Path, target: Path, agent_id: str) -> None:
 
 
 def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
-    """Make a session's variables those before a run of the root. Return whether they were kept; if not, there are none now.
+    """Restore the variables before a run of the root. Return whether they were kept; if not, there are none now.
 
     Args:
         folder: The session's folder.
@@ -109,7 +109,7 @@ def use_variables_before(folder: Path, agent_id: str, run: int) -> bool:
 
 
 def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:
-    """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
+    """Remove the oldest snapshots of children, until all of them together take no more than this.
 
     Args:
         folder: The folder of a session's variables.
@@ -152,9 +152,9 @@ def _states(past: Path) -> list[Path]:
 
 
 def prompts_of(reader: SessionReader, agent_id: str) -> list[StoredRun]:
-    """The prompts of the root that its model has read, in order: the first one is prompt 1.
+    """Return the prompts of the root that its model has read, in order: the first one is prompt 1.
 
-    What was undone, commands of a person (`!`), summaries and programs are none.
+    Undone prompts, commands of a person (`!`), summaries and programs do not count.
     """
     runs = reader.runs(agent_id)
     started = [event for event in reader.events(agent_id) if isinstance(event, AgentStarted)]
