@@ -409,7 +409,8 @@ def holds_calls(body: str, tools: Schemas) -> bool:
     """Whether a text consists of calls of tools, as JSON or Python."""
     values = _values_in(body.strip())
     if values:
-        return all(_is_call(item, tools) for value in values for item in (value if isinstance(value, list) else [value]))
+        items = [item for value in values for item in (value if isinstance(value, list) else [value])]
+        return bool(items) and all(_is_call(item, tools) for item in items)
     return bool(python_calls(body, tools))
 
 

@@ -250,11 +250,11 @@ async def _read(response: httpx2.Response) -> None:
     if "event-stream" not in kind and not asked.get("stream"):
         return
     address = f"{request.url.scheme}://{request.url.netloc.decode()}{request.url.path}"
-    response.stream = _Body(response, protocol(address, kind or "no content type", str(asked.get("model"))))
+    response.stream = _ServedBody(response, protocol(address, kind or "no content type", str(asked.get("model"))))
     response.headers.pop("content-encoding", None)
 
 
-class _Body(httpx2.AsyncByteStream):
+class _ServedBody(httpx2.AsyncByteStream):
     """The body of a response, decoded and read."""
 
     def __init__(self, response: httpx2.Response, events: ServedEvents) -> None:

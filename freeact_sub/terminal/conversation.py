@@ -36,7 +36,7 @@ from freeact_sub.terminal.present import (
 )
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 from freeact_sub.terminal.slash_commands import COMMANDS, next_mode, offers, run_command, use_mode
-from freeact_sub.terminal.surface import Action, Purpose
+from freeact_sub.terminal.surface import KeyAction, Purpose
 from freeact_sub.text import counted, shortened
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -456,13 +456,13 @@ class Person:
         self.present: Present = conversation.present
         self._loop = asyncio.get_running_loop()
         self._of_servers = ServerOffers(self._servers, self.result_of)
-        self.actions: Sequence[Action] = (
-            Action(["c-c"], conversation.interrupts.interrupt),
-            Action(["c-o"], self._show_all),
-            Action(["c-t"], self._show_child),
-            Action(["c-b"], self._to_background, self._runs_cell, at_empty=True),
-            Action(["c-n"], self._try_now, self._waits, at_empty=True),
-            Action(["escape", "escape"], self._go_back, self._may_go_back, at_empty=True),
+        self.actions: Sequence[KeyAction] = (
+            KeyAction(["c-c"], conversation.interrupts.interrupt),
+            KeyAction(["c-o"], self._show_all),
+            KeyAction(["c-t"], self._show_child),
+            KeyAction(["c-b"], self._to_background, self._runs_cell, at_empty=True),
+            KeyAction(["c-n"], self._try_now, self._waits, at_empty=True),
+            KeyAction(["escape", "escape"], self._go_back, self._may_go_back, at_empty=True),
         )
 
     @property

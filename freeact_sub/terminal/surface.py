@@ -42,7 +42,7 @@ KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
 
 
 @dataclass(frozen=True)
-class Action:
+class KeyAction:
     """A key, or several one after the other, for more than the line itself."""
 
     keys: Sequence[str]
@@ -56,7 +56,7 @@ class Action:
 class Keyboard(Protocol):
     """The person, as a screen knows them: it passes on the lines and keys that it gets."""
 
-    actions: Sequence[Action]
+    actions: Sequence[KeyAction]
 
     def enter(self, text: str) -> None:
         """Handles an entered line."""

@@ -192,6 +192,9 @@ def wrong_arguments(code: str) -> list[str]:
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     wrong = []
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for taker in takers_of(call):
+            if isinstance(taker, type) and issubclass(taker, BaseModel):
+                taker.model_rebuild()  # until it is used, it may have its parent's signature
         known = [inspect.signature(taker).parameters.values() for taker in takers_of(call)]
         closed = [parameters for parameters in known if not any(each.kind is each.VAR_KEYWORD for each in parameters)]
         taken = {each.name for parameters in closed for each in parameters}

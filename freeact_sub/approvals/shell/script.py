@@ -118,7 +118,7 @@ class Script:
         if len(text) > MAX_CHARS or INVISIBLE.search(text):
             raise OpaqueError(f"the command is longer than {MAX_CHARS:,} characters, or has invisible ones")
         try:
-            _Reader(self, text).commands("")
+            _ScriptReader(self, text).commands("")
         except OpaqueError:
             unquoted = re.sub(r"[\"'\\]", "", re.sub(r"(?<![-=])([<>]+)(?!=|&[0-9-])&?", r" \1 ", text))
             for part in [*dict.fromkeys(re.split(r"[;&|\n(){}`]", unquoted))][:MAX_GUESSED]:
@@ -184,7 +184,7 @@ def read_script(text: str) -> Script:
     return script
 
 
-class _Reader:
+class _ScriptReader:
     """Reads one text from left to right. Each method reads one form, from `_at` on."""
 
     def __init__(self, script: Script, text: str) -> None:
