@@ -36,10 +36,10 @@ async def test_what_is_left_out_of_a_list_is_told_and_the_rest_works(make):
         assert answers(agent) == ['["good", {}]', '["null", {"a": 1}]']
     assert result.status == "completed"
     assert [event.content for event in of_kind(events, Notice)] == [
+        "MCP server 'w': the tool 'as_task' can only be called as a task, which is not possible here",
         "MCP server 'w': entries of its list of tools that have no name are left out: 2, 3",
         "MCP server 'w': what is not valid in the input schema of a tool is left out; tools: 'null'",
         "MCP server 'w': it lists the tool 'good' twice: the first one counts",
-        "MCP server 'w': the tool 'as_task' can only be called as a task, which is not possible here",
         "MCP server 'w': what is not valid in the input schema of a tool is left out; tools: 'last'",
     ]
 
