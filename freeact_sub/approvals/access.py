@@ -37,7 +37,7 @@ _IN_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
 
 @contextmanager
 def by_names_alone() -> Iterator[None]:
-    """Keeps the decisions of this task from looking at files: a path is what it says, and folder contents are unknown."""
+    """Keep the decisions of this task from looking at files: paths count as written, folder contents are unknown."""
     token = _by_names.set(True)
     try:
         yield
@@ -46,12 +46,12 @@ def by_names_alone() -> Iterator[None]:
 
 
 def may_look() -> bool:
-    """Returns whether a decision may look at files."""
+    """Return whether a decision may look at files."""
     return not _by_names.get()
 
 
 def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
-    """Returns the absolute paths that a word may mean in a folder: as it is written, and with symbolic links followed.
+    """Return the absolute paths that a word may mean in a folder: as written, and with symbolic links followed.
 
     Args:
         word: The word as written; parts of it may be unknown.
@@ -74,7 +74,7 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
 
 
 def real_path(path: str) -> str:
-    """Returns a path with its symbolic links followed; an unknown path if one cannot be followed."""
+    """Return a path with its symbolic links followed; an unknown path if one cannot be followed."""
     try:
         return os.path.realpath(path) if may_look() else os.path.normpath(path)
     except (OSError, ValueError):
@@ -82,7 +82,7 @@ def real_path(path: str) -> str:
 
 
 def has_only_certificates(path: str) -> bool:
-    """Returns whether a file holds public certificates and no key."""
+    """Return whether a file holds public certificates and no key."""
     try:
         if not may_look() or not stat.S_ISREG(Path(path).stat().st_mode):
             return False
@@ -94,7 +94,7 @@ def has_only_certificates(path: str) -> bool:
 
 
 def is_within(path: str, folder: Path) -> bool:
-    """Returns whether a path is a folder or in it, whatever its unknown parts are."""
+    """Return whether a path is a folder or lies in it, whatever its unknown parts."""
     known = path.partition(UNKNOWN)[0].partition(WILD)[0] if UNKNOWN not in path else ""
     if not known:
         return False
@@ -103,7 +103,7 @@ def is_within(path: str, folder: Path) -> bool:
 
 
 def with_home(word: str) -> str:
-    """Returns a word with the home folder in place of `~`."""
+    """Return a word with the home folder in place of `~`."""
     return str(Path.home()) + word[1:] if word == "~" or word.startswith("~/") else word
 
 
@@ -111,7 +111,7 @@ FILE_KINDS: Final[tuple[Kind, ...]] = ("file", "write")
 
 
 def judge_write(word: str, folder: str, policy: Policy) -> Ruling:
-    """Judges the write of a file that a word names in a folder."""
+    """Judge the write of a file that a word names in a folder."""
     ruling = _judge_paths(word, folder, policy)
     if ruling.verdict != "ask":
         return ruling
@@ -145,7 +145,7 @@ def _judge_paths(word: str, folder: str, policy: Policy) -> Ruling:
 
 
 def judge_connection(spelled: tuple[str, ...], policy: Policy) -> Ruling:
-    """Judges a connection. Args: spelled: spellings of `HOST:PORT`, the plain one first; parts of them may be unknown."""
+    """Judge a connection. Args: spelled: spellings of `HOST:PORT`, the plain one first; parts of them may be unknown."""
     if policy.mode == "plan":
         return denied_by_mode(policy, "nothing connects")
     plain, *others = spelled
@@ -158,7 +158,7 @@ def judge_connection(spelled: tuple[str, ...], policy: Policy) -> Ruling:
 
 
 def judge_read(word: str, folder: str, policy: Policy) -> Ruling:
-    """Judges the reading of a file by a program that names it."""
+    """Judge the reading of a file by a program that names it."""
     paths = possible_paths(word, folder, policy.workspace)
     ruling = by_rule("file", paths, policy)
     if ruling is None or (_is_shipped_pem(ruling) and all(map(has_only_certificates, paths))):
@@ -175,13 +175,13 @@ def _is_about(ruling: Ruling, kind: Kind) -> bool:
 
 
 def spellings(call: NetworkConnect) -> tuple[str, ...]:
-    """Returns all spellings of `host:port`, the plain one first."""
+    """Return all spellings of `host:port`, the plain one first."""
     hosts = (*_names(call.host), *(name for ip in (call.ip, *call.others) if ip for name in _names(ip)))
     return tuple(dict.fromkeys(replace(call, host=host).address for host in hosts))
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """Returns all spellings of a host, the plain one first.
+    """Return all spellings of a host, the plain one first.
 
     A system takes `127.1`, `0x7f.0.0.1` and `2130706433` for 127.0.0.1; a name may end in a dot; letters that only
     look different are the same name.
@@ -206,7 +206,7 @@ def _names(host: str) -> tuple[str, ...]:
 
 
 def command_pattern(words: tuple[str, ...], *, any_words: bool) -> tuple[str, ...]:
-    """Returns the pattern for this command alone; none if the command is known only when it runs.
+    """Return the pattern for this command alone; none if the command is known only when it runs.
 
     Args:
         words: The program's name and its arguments.
@@ -219,7 +219,7 @@ def command_pattern(words: tuple[str, ...], *, any_words: bool) -> tuple[str, ..
 
 
 def path_pattern(kind: Literal["file", "write"], paths: tuple[str, ...], workspace: Path) -> tuple[str, ...]:
-    """Returns the pattern for a file, relative to the workspace if the file is in it; none if the file is unknown."""
+    """Return the pattern for a file, relative to the workspace if the file is in it; none if the file is unknown."""
     if any(UNKNOWN in path or WILD in path for path in paths):
         return ()
     root = f"{str(workspace).rstrip('/')}/"
@@ -232,11 +232,11 @@ READ: Final = Ruling(verdict="allow", rule="it is read")
 
 
 class TooManyError(Exception):
-    """A folder or wildcard has more than `MAX_FILES` files, or no look is allowed."""
+    """More than `MAX_FILES` files in a folder or wildcard, or no look allowed."""
 
 
 def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
-    """Judges the reading of all files below the path of a word. Args: hidden: include files with a leading dot."""
+    """Judge the reading of all files below the path of a word. Args: hidden: include files with a leading dot."""
     paths = possible_paths(word, folder, policy.workspace)
     if any(UNKNOWN in path for path in paths):
         return judge_read(f"{word}/{UNKNOWN}", folder, policy)
@@ -248,18 +248,18 @@ def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True)
 
 
 def too_many(policy: Policy) -> Ruling:
-    """Asks about files that are not looked at; in `full` only where one may be denied."""
+    """Ask about files that are not looked at; in `full` only where one may be denied."""
     sentence = "it reads files that are too many to look at"
     return Ruling(verdict="ask", rule=sentence, lasting=False) if denies_files(policy) else unless_full(sentence, policy)
 
 
 def denies_files(policy: Policy) -> bool:
-    """Returns whether a rule denies files by their names."""
+    """Return whether a rule denies files by their names."""
     return any(rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level)
 
 
 def judge_files(paths: Iterable[str], policy: Policy) -> Ruling:
-    """Judges the reading of all these files."""
+    """Judge the reading of files."""
     rules = FileRules(policy)
     return strictest([READ, *(_read(path, policy) for path in paths if rules.may_be_about(path))])
 
@@ -276,7 +276,7 @@ class FileRules:
         self._names: dict[str, re.Pattern[str] | None] = {}
 
     def may_be_about(self, path: str) -> bool:
-        """Returns whether a rule may be about a path. Args: path: absolute, and known."""
+        """Return whether a rule may be about a path. Args: path: absolute, and known."""
         place, slash, name = path.rpartition("/")
         if place not in self._names:
             forms = [f"(?:{form})" for inside, form in self._places if inside.fullmatch(place + slash)]
@@ -286,7 +286,7 @@ class FileRules:
 
 
 def _places(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yields expressions for the folders and the names of the files that a rule matches."""
+    """Yield expressions for the folders and the names of the files that a rule matches."""
     for level in policy.rules.levels:
         for rule in level:
             if rule.pattern.kind == "file" and rule.verdict != "allow":
@@ -294,10 +294,10 @@ def _places(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def expanded(word: str, folder: str) -> Iterator[str]:
-    """Yields the words that a shell makes now of a word with wildcards: the paths that match, as written in a folder.
+    """Yield the words that a shell makes now of a word with wildcards: the paths that match, as written in a folder.
 
     Raises:
-        TooManyError: They are more than `MAX_FILES`.
+        TooManyError: More than `MAX_FILES` match.
     """
     first, *parts = word.split("/")
     start = "" if word.startswith("/") else f"{folder}/"
@@ -322,7 +322,7 @@ def _matching(part: str, folder: str) -> Iterator[str]:
 
 
 def files_below(*starts: str, hidden: bool = True) -> Iterator[str]:
-    """Yields all files below folders, links followed. Args: hidden: include files with a leading dot."""
+    """Yield all files below folders, links followed. Args: hidden: include files with a leading dot."""
     todo, seen, left = list(starts), set[str](), MAX_FILES
     while todo:
         path = real_path(todo.pop())

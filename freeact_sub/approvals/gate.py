@@ -102,7 +102,7 @@ UNATTENDED: Final = (
 
 
 def decide(call: Call, policy: Policy) -> Ruling:
-    """Judges a call by rules and mode; of a child's policy and its parent's, the stricter counts."""
+    """Judge a call by rules and mode; of a child's policy and its parent's, the stricter counts."""
     ruling = _decide_here(call, policy)
     if ruling.verdict == "ask" and ruling.lasting and not ruling.suggests:
         ruling = replace(ruling, suggests=_suggested(call))
@@ -112,7 +112,7 @@ def decide(call: Call, policy: Policy) -> Ruling:
 
 
 def _suggested(call: Call) -> tuple[str, ...]:
-    """Returns patterns to offer for a call. The judges of commands and files suggest their own."""
+    """Return patterns to offer for a call. The judges of commands and files suggest their own."""
     match call:
         case NetworkConnect():
             return (f"connect:{escaped(spellings(call)[0])}",)
@@ -161,7 +161,7 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
 
 
 async def decide_in_time(call: Call, policy: Policy) -> Ruling:
-    """Judges a call as `decide` does, while the event loop goes on, also where a file system does not answer.
+    """Judge a call as `decide` does, while the event loop goes on, also where a file system does not answer.
 
     A path in a command may lead into such a file system, also by a link or a wildcard, and a look there hangs. So a thread
     looks. If it takes too long, the call is judged by names alone: a person is asked unless these deny, and the
@@ -180,7 +180,7 @@ async def decide_in_time(call: Call, policy: Policy) -> Ruling:
 
 
 def _unseen(call: Call, policy: Policy, silent: frozenset[str]) -> Ruling:
-    """Judges a call by names alone; it is asked at least. Args: silent: the mounts that do not answer."""
+    """Judge a call by names alone; it is asked at least. Args: silent: the mounts that do not answer."""
     with by_names_alone():
         ruling = decide(call, policy)
     if ruling.verdict == "deny" or (ruling.verdict, too_many(policy).verdict) == ("allow", "allow"):
@@ -216,17 +216,17 @@ class Adviser:
         check_overrides(cls, Adviser)
 
     def hears(self, call: Call) -> bool:
-        """Returns whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
+        """Return whether `before` may have an opinion on such a call. An allowed call that nobody hears is made at once."""
         del call
         return type(self).before is not Adviser.before
 
     async def before(self, call: Call) -> Advice | None:
-        """Gives an opinion before a person is asked, and on a call that the rules allow."""
+        """Give an opinion before a person is asked, and on a call that the rules allow."""
         del call
         return None
 
     async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
-        """Answers in place of a person who is about to be asked. None: the person is asked.
+        """Answer in place of a person who is about to be asked. None: the person is asked.
 
         Args:
             call: The call.
@@ -236,13 +236,13 @@ class Adviser:
         return None
 
     def try_out(self, call: Call) -> TryOut | None:
-        """Returns a trial that shows a person the effects of a call, or why there is none. None: it tries no such calls."""
+        """Return a trial that shows a person the effects of a call, or why there is none. None: such calls are not tried."""
         del call
         return None
 
 
 def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, Decision | None]:
-    """Returns a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
+    """Return a ruling that allows or asks after the advice before the call, and the answer that the advice gives.
 
     Raises:
         ApprovalDeniedError: The adviser denies the call.
@@ -259,7 +259,7 @@ def advised(ruling: Ruling, adviser: Adviser, heard: Advice) -> tuple[Ruling, De
 
 
 def decision_of(ruling: Ruling, adviser: Adviser, heard: Advice | None) -> Decision | None:
-    """Returns the answer of an adviser to a question. None: a person is asked.
+    """Return the answer of an adviser to a question. None: a person is asked.
 
     Raises:
         ApprovalDeniedError: The adviser denies the call, and the run must end.
@@ -280,7 +280,7 @@ def _name(adviser: Adviser) -> str:
 
 
 def check_overrides(made: type, base: type) -> None:
-    """Checks a new subclass, so that a wrong `def` is an error where it is written and not a strange one where it is called.
+    """Check a new subclass: a wrong `def` is an error where it is written, not where it is called.
 
     Raises:
         TypeError: A method is of the other kind; names it.
@@ -303,16 +303,16 @@ class Tally:
 
     allowed: int = 0
     denied: int = 0
-    """The number of calls denied by a person or a rule."""
+    """Calls denied by a person or a rule."""
     unanswered: int = 0
-    """The number of calls denied because nobody could be asked."""
+    """Calls denied because nobody could be asked."""
 
     def allow(self, call: Call) -> None:
-        """Counts a call that runs without a question."""
+        """Count a call that runs without a question."""
         self.allowed += not (isinstance(call, ToolCall) and call.harmless)
 
     def decide(self, decision: ev.Decision) -> None:
-        """Counts an answered question."""
+        """Count an answered question."""
         if decision.allowed:
             self.allowed += 1
         elif decision.nobody:
@@ -354,10 +354,10 @@ class AskingAgent(Protocol):
 
     @property
     def advisers(self) -> Sequence[Adviser]:
-        """The advisers that have a say beside the rules; all are heard."""
+        """Advisers beside the rules; all are heard."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Stops the clocks of the run and the cell, while a person or an adviser is asked."""
+        """Stop the clocks of the run and the cell, while a person or an adviser is asked."""
 
 
 @dataclass(kw_only=True)
@@ -382,13 +382,13 @@ class Gate:
         unshown_seconds: float = UNSHOWN_SECONDS,
         approve: Approve | None = None,
     ) -> None:
-        """Makes the gate of one root agent.
+        """Make the gate of one root agent.
 
         Args:
             headless: The answer to every question; None: a person answers.
             project: Saves a person's rules for the project.
             files: Rules as their files are now. None: the rules of the policies count.
-            timeout_seconds: Deny a question after this time. None: never.
+            timeout_seconds: Deny a question after this time.
             unshown_seconds: Log a question that no front end has shown (`ApprovalRequest.shown`) after this time.
             approve: A function of the program that answers before anybody else.
         """
@@ -406,15 +406,15 @@ class Gate:
         self._tallies: dict[str, Tally] = {}
 
     def begin(self, agent_id: str) -> None:
-        """Starts to count the decisions of an agent's run."""
+        """Start to count the decisions of an agent's run."""
         self._tallies[agent_id] = Tally()
 
     def end(self, agent_id: str) -> Tally:
-        """Ends the count, and returns it."""
+        """End the count, and return it."""
         return self._tallies.pop(agent_id, Tally())
 
     async def check(self, call: Call, asker: AskingAgent) -> ev.Decision | None:
-        """Returns the decision on a call that may run. None: it runs without a question, and as it is.
+        """Return the decision on a call that may run. None: it runs without a question, and as it is.
 
         Args:
             call: The action, with its real values.
@@ -455,7 +455,7 @@ class Gate:
     async def _hear(
         self, advisers: Sequence[Adviser], call: Call, policy: Policy, ruling: Ruling
     ) -> tuple[Ruling, ev.Decision | None]:
-        """Hears all advisers; rules and files may change while they think."""
+        """Hear all advisers; rules and files may change while they think."""
         heard = [(adviser, advice) for adviser in advisers if (advice := await adviser.before(call)) is not None]
         decided: ev.Decision | None = None
         if heard:
@@ -467,7 +467,7 @@ class Gate:
         return ruling, decided
 
     async def ruling(self, call: Call, policy: Policy) -> Ruling:
-        """Judges a call by the policy and by the rules of this session."""
+        """Judge a call by the policy and by the rules of this session."""
         as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
         now = self._now(as_saved)
         return await decide_in_time(call, now.with_session(self.session) if self.session else now)
@@ -482,7 +482,7 @@ class Gate:
         return tuple(request for request in found if isinstance(request, ev.ApprovalRequest))
 
     def answer(self, request_id: str, decision: ev.Decision) -> bool:
-        """Decides a request, from any thread. Returns False if no open request has this id.
+        """Decide a request, from any thread. Return False if no open request has this id.
 
         Raises:
             ValueError: See `ApprovalRequest.approve`; the question stays open.
@@ -493,11 +493,11 @@ class Gate:
         return item.question.decide(decision)
 
     def effects(self, request_id: str) -> Effects | None:
-        """Returns the effects of an open question's call, if they are known; tries nothing."""
+        """Return the effects of an open question's call, if they are known; try nothing."""
         return self._open[request_id].question.effects if request_id in self._open else None
 
     async def effects_ready(self, request_id: str, code: str | None = None) -> Effects:
-        """Tries the call of an open question, and returns its effects."""
+        """Try the call of an open question, and return its effects."""
         if (item := self._open.get(request_id)) is None:
             return CLOSED
         if code is not None and not isinstance(item.question.call, CodeAction):
@@ -505,14 +505,14 @@ class Gate:
         return await item.question.effects_ready(code)
 
     def shown(self, request_id: str) -> None:
-        """Notes that a front end shows the question."""
+        """Note that a front end shows the question."""
         if item := self._open.get(request_id):
             item.question.shown = True
 
     async def _ask(
         self, call: Call, policy: Policy, ruling: Ruling, asker: AskingAgent, decided: ev.Decision | None
     ) -> ev.Decision:
-        """Asks. Args: decided: the answer, if an adviser has given it: nobody is asked, and the record says so."""
+        """Args: decided: an adviser's answer, if any: nobody is asked, and the record says so."""
         emitter = asker.emitter
         request_id = f"approval-{secrets.token_hex(4)}"
         if_nobody = (
@@ -522,7 +522,7 @@ class Gate:
             if_nobody = WITHIN_SETTINGS
 
         def announce(decision: ev.Decision) -> None:
-            """Emits the decision at once: before any event of the call, without waiting for the reader, who may answer."""
+            """Emit the decision at once: before any event of the call, without waiting for the reader, who may answer."""
             decided = ev.ApprovalDecided(
                 request_id=request_id,
                 allowed=decision.allowed,
@@ -582,7 +582,6 @@ class Gate:
             question.decide(ev.Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
     async def _own_answer(self, request: ev.ApprovalRequest, emitter: Emitter) -> ev.Decision | None:
-        """Returns the answer of the program's function to a request, if any."""
         if self._approve is None:
             return None
         try:
@@ -602,12 +601,12 @@ class Gate:
         return found
 
     def abandon(self) -> None:
-        """Denies all open questions: the reader is gone."""
+        """Deny all open questions: the reader is gone."""
         for item in tuple(self._open.values()):
             item.question.decide(ev.Decision(allowed=False, reason=NOBODY, nobody=True))
 
     async def _save(self, decision: ev.Decision, ruling: Ruling) -> str:
-        """Saves a rule in the project's file, after the decision; returns the reason if it cannot be saved."""
+        """Save a rule in the project's file, after the decision; return the reason if it cannot be saved."""
         if self._project is None:
             return "there is no project to keep it in"
         try:
@@ -617,13 +616,13 @@ class Gate:
         return ""
 
     async def _remember(self, decision: ev.Decision, ruling: Ruling) -> None:
-        """Allows calls like this one from now on, open questions included."""
+        """Allow calls like this one from now on, open questions included."""
         rules = make_rules({"allow": _patterns(decision, ruling)})
         self.session = (*self.session, *(rule for rule in rules if rule not in self.session))
         await self.judge_again()
 
     async def judge_again(self) -> None:
-        """Allows the open questions that rules and mode allow by now."""
+        """Allow the open questions that rules and mode allow by now."""
         for item in tuple(self._open.values()):
             if (await self.ruling(item.question.call, item.policy)).verdict == "allow":
                 item.question.decide(ev.Decision(allowed=True))
@@ -649,7 +648,7 @@ def _refuse_denied(ruling: Ruling) -> None:
 
 
 def headless_decision(headless: Headless, mode: Mode) -> ev.Decision:
-    """Returns the decision if nobody makes one."""
+    """Return the decision if nobody makes one."""
     if headless == "allow":
         return ev.Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
     if headless == "auto" and mode in ("auto", "full"):

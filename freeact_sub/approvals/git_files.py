@@ -31,14 +31,14 @@ LOOK_SECONDS: Final = 3.0
 
 
 class UnknownFilesError(Exception):
-    """The tracked files cannot be found out; the message says why."""
+    """Unknown tracked files; the message says why."""
 
 
 def tracked_files(folder: str, workspace: Path) -> list[str]:
-    """Returns the paths of the tracked files of the repositories around a folder, with those of their submodules.
+    """Return the paths of the tracked files of the repositories around a folder, with those of their submodules.
 
     Args:
-        folder: Where git runs: absolute, or relative to the workspace.
+        folder: Git's folder: absolute, or relative to the workspace.
         workspace: The agent's workspace.
 
     Raises:
@@ -67,7 +67,6 @@ def tracked_files(folder: str, workspace: Path) -> list[str]:
 
 
 def _index_of(tree: str) -> list[tuple[str, bool]]:
-    """Returns the paths in the index of one repository, each with whether it is a submodule."""
     pointer = f"{tree}/.git"
     named = pointed_folder(pointer) if os.path.lexists(pointer) else tree
     if not named:
@@ -79,7 +78,7 @@ def _index_of(tree: str) -> list[tuple[str, bool]]:
 
 
 def read_index(path: str) -> list[tuple[str, bool]]:
-    """Returns the paths of an index, each with whether it is a submodule; none if there is no index.
+    """Return the paths of an index, each with whether it is a submodule; none if there is no index.
 
     Raises:
         ValueError: It has another form: names that are shortened, folders in place of files, parts in another file.

@@ -55,11 +55,11 @@ class CallTrial(Protocol):
     """A trial of one call."""
 
     def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
-        """Makes a call where it changes nothing. Raises only when it is cancelled."""
+        """Make a call where it changes nothing. Raises only when it is cancelled."""
         ...
 
     def decided(self, decision: ev.Decision) -> None:
-        """Takes the decision on the call. Called on the event loop, before the call is made."""
+        """Take the decision on the call. Called on the event loop, before the call is made."""
         ...
 
 
@@ -85,11 +85,11 @@ class OpenQuestion(Generic[A]):
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is answered or withdrawn."""
+        """Whether the question is answered or withdrawn."""
         return self._decided
 
     def decide(self, answer: A) -> bool:
-        """Closes the question with an answer or a decision; returns False if it was already closed."""
+        """Close the question with an answer or a decision; return False if it was already closed."""
         with self._lock:
             if self._decided or self._loop.is_closed():
                 return False
@@ -110,7 +110,7 @@ class OpenQuestion(Generic[A]):
         timeout_seconds: float | None,
         too_late: Callable[[str], A],
     ) -> Iterator[None]:
-        """Logs the question, in these words, if no front end shows it in time; answers it when the time is up.
+        """Log the question, in these words, if no front end shows it in time; answer it when the time is up.
 
         Args:
             agent_id: The agent that asks.
@@ -162,7 +162,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
         return trial.result().effects if trial is not None and trial.done() and not trial.cancelled() else None
 
     async def effects_ready(self, code: str | None = None) -> Effects:
-        """Tries the call, and waits for the effects or for the decision. From any event loop.
+        """Try the call, and wait for the effects or for the decision. From any event loop.
 
         An earlier result holds while the workspace is as that trial found it, and the kernel has run no cell since. A call
         that could not be tried is tried again.
@@ -199,7 +199,6 @@ class OpenApproval(OpenQuestion[ev.Decision]):
         self._tried_code = code
 
     async def _changed_since(self) -> tuple[str, ...]:
-        """Returns workspace paths that have changed since the trial."""
         assert self._trial is not None
         outdated_by = self._trial.result().outdated_by
         return () if outdated_by is None else await outdated_by()
@@ -210,7 +209,7 @@ class OpenApproval(OpenQuestion[ev.Decision]):
         super()._settle(decision)
 
     def end_trial(self) -> None:
-        """Ends the trial: nobody needs its result any more."""
+        """End the trial: nobody needs its result any more."""
         if self._trial is not None:
             self._trial.cancel()
 
@@ -245,7 +244,7 @@ class OpenQuestions:
         path: tuple[str, ...],
         tool_call_id: str | None,
     ) -> ev.Answer:
-        """Asks a person, and returns the answer; its text is None if there is none.
+        """Ask a person, and return the answer; its text is None if there is none.
 
         Args:
             asked: The question.
@@ -256,7 +255,7 @@ class OpenQuestions:
         request_id = f"question-{secrets.token_hex(4)}"
 
         def announce(answer: ev.Answer) -> None:
-            """Emits the answer before the caller continues."""
+            """Emit the answer before the caller continues."""
             event = ev.QuestionAnswered(
                 request_id=request_id,
                 prompt=asked.prompt,
@@ -291,7 +290,7 @@ class OpenQuestions:
             question.decide(ev.Answer(reason="withdrawn", nobody=True))  # unless it was answered
 
     def answer(self, request_id: str, answer: ev.Answer) -> bool:
-        """Answers a question, from any thread. Returns False if no open question has this id.
+        """Answer a question, from any thread. Return False if no open question has this id.
 
         Raises:
             ValueError: It is no answer to the question; the question stays open.
@@ -302,18 +301,18 @@ class OpenQuestions:
         return question.decide(answer_to(request.fields, answer))
 
     def shown(self, request_id: str) -> None:
-        """Notes that a front end shows the question."""
+        """Note that a front end shows the question."""
         if found := self._open.get(request_id):
             found[0].shown = True
 
     def abandon(self) -> None:
-        """Ends all open questions: the reader is gone."""
+        """End all open questions: the reader is gone."""
         for question, _ in tuple(self._open.values()):
             question.decide(ABSENT)
 
 
 def required(answer: ev.Answer) -> ev.Answer:
-    """Returns the answer, if there is one.
+    """Return the answer, if there is one.
 
     Raises:
         NoAnswerError: There is none; the message is the reason.

@@ -90,20 +90,20 @@ class Pattern:
         return f"{self.kind}:{self.glob}" if self.glob else self.kind
 
     def covers(self, text: str, workspace: Path) -> bool:
-        """Returns whether the pattern matches the text whatever its unknown parts are."""
+        """Return whether the pattern matches the text whatever its unknown parts are."""
         return not self.glob or any(_matches(glob, text, certain=True) for glob in self._globs(workspace))
 
     def may_match(self, text: str, workspace: Path) -> bool:
-        """Returns whether the pattern could match the text; paths in any case, since some disks do not distinguish it."""
+        """Return whether the pattern could match the text; paths in any case, since some disks do not distinguish it."""
         globs = self._globs(workspace)
         if self.kind in ("file", "write"):
             globs, text = tuple(glob.small for glob in globs), text.translate(_SMALL)
         return not self.glob or any(_matches(glob, text, certain=False) for glob in globs)
 
     def places(self, workspace: Path) -> Sequence[tuple[str, str]]:
-        """Returns, for a pattern over paths, pairs of regular expressions: a folder with its last `/`, and a name in it.
+        """Return, for a pattern over paths, pairs of regular expressions: a folder with its last `/`, and a name in it.
 
-        They match all paths that the pattern matches, and perhaps more: they serve quick tests.
+        For quick tests: the pairs match all paths that the pattern matches, and perhaps more.
         """
         return _places(self.kind, self.glob, str(workspace), self._home) if self.glob else ((".*", ".*"),)
 
@@ -112,12 +112,12 @@ class Pattern:
 
     @property
     def _home(self) -> str:
-        """The folder that `~` stands for, which is slow to look up, if the glob has it."""
+        """The home folder, which is slow to look up, if the glob has `~`."""
         return os.environ.get("HOME", "") if self.glob.startswith("~") else ""
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Reads a pattern in the form of rule files.
+    """Read a pattern in the form of rule files.
 
     Raises:
         ValueError: The text is no pattern; says why.
@@ -135,13 +135,13 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def escaped(text: str) -> str:
-    """Returns a glob that matches just this text."""
+    """Return a glob that matches just this text."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in text)
 
 
 @lru_cache(maxsize=4096)
 def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, ...]":
-    """Returns the globs of a pattern. Args: _home: the folder that `~` stands for, a part of the cache's key."""
+    """Return the globs of a pattern. Args: _home: the folder that `~` stands for, a part of the cache's key."""
     match kind:
         case "shell":
             end = next((end for end in (" **", " *") if glob.endswith(end)), "")
@@ -159,7 +159,7 @@ def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, .
 
 @lru_cache(maxsize=1024)
 def _places(kind: Kind, glob: str, workspace: str, home: str) -> tuple[tuple[str, str], ...]:
-    """Returns `Pattern.places`, cached, since each agent needs those of all rules."""
+    """Return `Pattern.places`, cached, since each agent needs all rules'."""
     return tuple(_place(one) for one in _globs(kind, glob, workspace, home))
 
 
@@ -194,7 +194,7 @@ def _absolute(glob: str, workspace: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _tokens(glob: str, separator: str) -> "_Glob":
-    """Cuts a glob into tokens. With a separator, `*` and `?` do not cross it and `**/` stands for any folders, or none."""
+    """Cut a glob into tokens. With a separator, `*` and `?` do not cross it and `**/` stands for any folders, or none."""
     tokens: list[_Token] = []
     at = 0
     while at < len(glob):
@@ -218,7 +218,7 @@ def _tokens(glob: str, separator: str) -> "_Glob":
 
 
 def _members(inside: str) -> str:
-    """Returns the characters of a `[…]`, ranges written out."""
+    """Return the characters of a `[…]`, ranges written out."""
     members, at = "", 0
     while at < len(inside):
         if at + 2 < len(inside) and inside[at + 1] == "-":
@@ -235,7 +235,7 @@ _LOOSE: Final[_Token] = ("deep", "")
 
 
 def _crosses(token: _Token) -> bool:
-    """Returns whether a token may match a `/` besides other characters."""
+    """Return whether a token may match a `/` besides other characters."""
     kind, value = token
     return kind == "not" or (kind == "set" and "/" in value)
 
@@ -262,7 +262,7 @@ def _expression(tokens: Iterable[_Token]) -> str:
 
 
 def _differs(glob: "_Glob", text: str) -> bool:
-    """Tests quickly whether the known characters of a text rule the glob out."""
+    """Test quickly whether the known characters of a text rule the glob out."""
     known, tail = text.partition(UNKNOWN)[0].partition(WILD)[0], text
     if len(known) < len(text):
         tail = text.rpartition(UNKNOWN)[2].rpartition(WILD)[2]
@@ -291,7 +291,7 @@ def _matches(tokens: "_Glob", text: str, *, certain: bool) -> bool:
 
 
 def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
-    """Returns the positions, and those reached from them without a character."""
+    """Return the positions, and those reached from them without a character."""
     closed = set(places)
     todo = list(places)
     while todo:
@@ -326,13 +326,13 @@ def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
 
 
 def _step_certain(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str) -> set[int]:
-    """Steps for `covers`: only `**` takes unknown text; `*` takes a wildcard as well, which expands to a name."""
+    """Step for `covers`: only `**` takes unknown text; `*` takes a wildcard as well, which expands to a name."""
     kinds = ("deep", "star") if char == WILD else ("deep",)
     return {place for place in places if place < len(tokens) and tokens[place][0] in kinds}
 
 
 def _step_possible(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str, *, at_start: bool) -> set[int]:
-    """Steps for `may_match`: unknown text takes any token; a wildcard stands for neither `/` nor a leading dot."""
+    """Step for `may_match`: unknown text takes any token; a wildcard stands for neither `/` nor a leading dot."""
     if char == UNKNOWN:
         return set(range(min(places), len(tokens) + 1)) if places else set()
     reached: set[int] = set()

@@ -69,13 +69,13 @@ class Rules:
     levels: tuple[tuple[Rule, ...], ...] = ()
 
     def with_session(self, rules: Iterable[Rule]) -> "Rules":
-        """Returns these rules with a more specific level first."""
+        """Return these rules with a more specific level first."""
         level = tuple(rules)
         return replace(self, levels=(level, *self.levels)) if level else self
 
 
 def make_rules(entries: Mapping[Verdict, Iterable[str]]) -> tuple[Rule, ...]:
-    """Makes the level of a session from lists of patterns.
+    """Make the level of a session from lists of patterns.
 
     Raises:
         ValueError: A pattern is wrong.
@@ -89,14 +89,14 @@ def make_rules(entries: Mapping[Verdict, Iterable[str]]) -> tuple[Rule, ...]:
 
 @cache
 def shipped_rules() -> Rules:
-    """Returns the rules that come with the program."""
+    """Return the rules that come with the program."""
     path = Path(__file__).with_name("defaults.toml")
     own = Rule(verdict="deny", pattern=parse_pattern(f"write:{escaped(str(user_folder()))}/**"), source=SHIPPED)
     return Rules(levels=((*read_rules(path, SHIPPED), own),))
 
 
 def load_rules(files: Iterable[Path]) -> Rules:
-    """Reads the rules of files, the most specific first; the shipped rules come last.
+    """Read the rules of files, the most specific first; the shipped rules come last.
 
     Raises:
         ConfigError: A file cannot be read, or has a wrong line.
@@ -105,7 +105,7 @@ def load_rules(files: Iterable[Path]) -> Rules:
 
 
 def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> bytes:
-    """Adds a pattern to the content of a rule file; comments and order stay.
+    """Add a pattern to the content of a rule file; comments and order stay.
 
     Args:
         content: The content of the file; empty for a new one.
@@ -132,7 +132,7 @@ def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> byt
 
 
 def read_rules(path: Path, source: str) -> tuple[Rule, ...]:
-    """Reads the rules of a file.
+    """Read the rules of a file.
 
     Raises:
         ConfigError: It cannot be read, or has a wrong line.
@@ -144,7 +144,7 @@ def read_rules(path: Path, source: str) -> tuple[Rule, ...]:
 
 
 def parse_rules(file: bytes, path: Path, source: str) -> tuple[Rule, ...]:
-    """Reads the rules in a file's content.
+    """Read the rules in a file's content.
 
     Raises:
         ConfigError: The file has a wrong line.
@@ -178,7 +178,7 @@ def _rule(verdict: Verdict, entry: object, source: str, path: Path, text: str) -
 
 
 def _line(text: str, words: str) -> int:
-    """Returns the first line with these words, which the TOML parser does not tell; 1 if they are written in another way."""
+    """Return the first line with these words, which the TOML parser does not tell; 1 if they are written in another way."""
     lines = text.splitlines()
     wanted = re.escape(words)
     for number, line in enumerate(lines, start=1):
@@ -196,7 +196,7 @@ class RuleFiles:
     """
 
     def __init__(self, files: Iterable[Path], workspace: Path, trust: Trust) -> None:
-        """Reads the files.
+        """Read the files.
 
         Args:
             files: The files, the most specific first.
@@ -229,13 +229,13 @@ class RuleFiles:
         return self._rules
 
     def notices(self) -> tuple[str, ...]:
-        """Returns notices about changed files, each one once."""
+        """Return notices about changed files, each one once."""
         unreported, self._unreported = tuple(self._unreported), {}
         return unreported
 
     @contextmanager
     def followed(self, follower: Callable[[Rules], None]) -> Iterator[None]:
-        """Calls a function with the rules every second for the time of the context; one look serves all followers."""
+        """Call a function with the rules every second for the time of the context; one look serves all followers."""
         self._followers.append(follower)
         if len(self._followers) == 1:
             self._look_later()
@@ -275,7 +275,7 @@ class RuleFiles:
         return f"{path} has changed: {CHANGED}" if any(rule.verdict == "allow" and rule not in first for rule in new) else ""
 
     def _counts(self, path: Path, content: bytes) -> bool:
-        """Returns whether all of a file counts: the file was given, and no agent's code has written it."""
+        """Return whether all of a file counts: the file was given, and no agent's code has written it."""
         places = (path.absolute(), path.resolve())
         outside = not any(place.is_relative_to(self._workspace) for place in places)
         return path in self._given and (outside or self._trust.knows(path, content))
@@ -307,7 +307,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
 }
 """Verdicts without a matching rule, in the order of `MODES`."""
 Places: TypeAlias = tuple[str, str]
-"""Two regular expressions: of a folder with its last `/`, and of a name in it."""
+"""Regular expressions for a folder with its last `/`, and for a name in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +324,7 @@ class Ruling:
     part: str = ""
     """The part of a shell command that decided; empty: all of the call."""
     lasting: bool = True
-    """Whether a rule can change it; if not, a decision applies to this call only."""
+    """Whether a rule can change the verdict; if not, a decision applies to this call only."""
     needs_person: bool = False
     """Whether only a person may allow it: without one it is denied."""
     suggests: tuple[str, ...] = ()
@@ -360,7 +360,7 @@ class Policy:
         return wall if self.parent is None else min(wall, self.parent.wall, key=WALLS.index)
 
     def in_mode(self, mode: Mode) -> "Policy":
-        """Returns this policy for a root in another mode, while each kernel is still behind the wall of the mode before.
+        """Return this policy for a root in another mode, while each kernel is still behind the wall of the mode before.
 
         Narrower modes below the root stay. Where a mode asks little because of a wall that the kernel does not have
         yet, as much is asked as in mode `ask`.
@@ -373,30 +373,30 @@ class Policy:
         return replace(self, mode=wanted if has_wall else narrower(wanted, "ask"), parent=parent)
 
     def with_rules(self, rules: Rules) -> "Policy":
-        """Returns this policy and its ancestors with these rules of files."""
+        """Return this policy and its ancestors with these rules of files."""
         return replace(self, rules=rules, parent=self.parent.with_rules(rules) if self.parent else None)
 
     def with_session(self, rules: Iterable[Rule]) -> "Policy":
-        """Returns this policy with the session's rules before all others."""
+        """Return this policy with the session's rules before all others."""
         level = tuple(rules)
         parent = self.parent.with_session(level) if self.parent else None
         return replace(self, rules=self.rules.with_session(level), parent=parent)
 
     def with_scratch(self, folders: Iterable[Path]) -> "Policy":
-        """Returns this policy and its ancestors with these folders as scratch folders."""
+        """Return this policy and its ancestors with these folders as scratch folders."""
         own = tuple(folders)
         parent = self.parent.with_scratch(own) if self.parent else None
         return replace(self, scratch=own, parent=parent)
 
 
 def narrowed(parent: Policy, mode: Mode) -> Policy:
-    """Returns a child's policy. Args: mode: the wanted one; the parent's counts if it is narrower."""
+    """Return a child's policy. Args: mode: the wanted one; the parent's counts if it is narrower."""
     above = replace(parent, scratch=())
     return replace(above, mode=narrower(parent.mode, mode), parent=above)
 
 
 def by_rule(kind: Kind, texts: Iterable[str], policy: Policy, also: Iterable[str] = ()) -> Ruling | None:
-    """Judges an action that may be any of these texts by the rules; None if no rule matches.
+    """Judge an action that may be any of these texts by the rules; None if no rule matches.
 
     A rule that forbids counts if it could match one text; a rule that allows counts if it surely matches all of them. A
     `deny` that could match, but not surely, asks.
@@ -440,25 +440,25 @@ def _ruling(rule: Rule) -> Ruling:
 
 
 def by_mode(policy: Policy, topic: Topic) -> Ruling:
-    """Judges a kind of call by the mode."""
+    """Judge a kind of call by the mode."""
     verdict = BY_MODE[topic][MODES.index(policy.mode)]
     done = {"allow": "allowed", "ask": "asked for", "deny": "denied"}[verdict]
     return Ruling(verdict=verdict, rule=f"{topic} are {done}", source=f"mode {policy.mode}")
 
 
 def denied_by_mode(policy: Policy, sentence: str) -> Ruling:
-    """Returns a denial that no rule can lift: the wall of the mode stops the call."""
+    """Return a denial that no rule can lift: the wall of the mode stops the call."""
     return Ruling(verdict="deny", rule=sentence, source=f"mode {policy.mode}", lasting=False)
 
 
 def unless_full(sentence: str, policy: Policy, part: str = "") -> Ruling:
-    """Asks whatever the rules say, in every mode but `full`."""
+    """Ask whatever the rules say, in every mode but `full`."""
     verdict: Verdict = "allow" if policy.mode == "full" else "ask"
     return Ruling(verdict=verdict, rule=sentence, part=part, lasting=False)
 
 
 def strictest(rulings: Iterable[Ruling]) -> Ruling:
-    """Returns the strictest ruling; of equals one that no rule can change. It suggests the patterns of all that ask."""
+    """Return the strictest ruling, among equals one that no rule can change; it suggests the patterns of all that ask."""
     known = list(rulings)
     chosen = max(known, key=lambda ruling: (VERDICTS.index(ruling.verdict), not ruling.lasting))
     if chosen.verdict != "ask":
@@ -470,12 +470,12 @@ def strictest(rulings: Iterable[Ruling]) -> Ruling:
 
 
 def shown(part: str) -> str:
-    """Returns a part of a command, for people."""
+    """Return a part of a command, for people."""
     return part.replace(UNKNOWN, "$…").replace(WILD, "*")
 
 
 def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:
-    """Returns the files that an agent's code may change without approval, in a form that its kernel tests quickly.
+    """Return the files that an agent's code may change without approval, in a form that its kernel tests quickly.
 
     A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets the
     writable folders, and the exceptions in them that a rule may be about. The kernel may ask too often, never too
@@ -496,7 +496,7 @@ def _protected(paths: Iterable[Path]) -> Iterator[Places]:
 
 
 def _by_rules(policy: Policy) -> Iterator[Places]:
-    """Yields exceptions from all rules that may deny a write or ask."""
+    """Yield exceptions from all rules that may deny a write or ask."""
     for level in policy.rules.levels:
         for rule in level:
             counts = rule.verdict == "deny" or (rule.verdict == "ask" and policy.mode != "full")
@@ -515,7 +515,7 @@ class ProjectRules:
     """The rules of one project's file, to which a person adds."""
 
     def __init__(self, workspace: Path, trust: Trust) -> None:
-        """Notes the file's present content. Args: workspace: the project. trust: records the written contents."""
+        """Note the file's present content. Args: workspace: the project. trust: records the written contents."""
         self._workspace = workspace
         self._path = workspace / PERMISSIONS_FILE
         self._trust = trust
@@ -523,7 +523,7 @@ class ProjectRules:
         self._lock = threading.Lock()
 
     async def allow_in_time(self, patterns: Iterable[str]) -> None:
-        """Adds patterns in a thread: the event loop does not wait for the disk.
+        """Add patterns in a thread: the event loop does not wait for the disk.
 
         Raises:
             ConfigError: As by `allow`, or the disk does not answer.
@@ -535,7 +535,7 @@ class ProjectRules:
         saving.result()
 
     def allow(self, patterns: Iterable[str]) -> None:
-        """Adds patterns to the `allow` list. Can be called in any thread.
+        """Add patterns to the `allow` list. Can be called in any thread.
 
         Raises:
             ConfigError: The file cannot be written, or has changed since it was read.

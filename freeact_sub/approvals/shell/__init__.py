@@ -1,4 +1,4 @@
-"""Parses shell commands and judges each part by itself."""
+"""Parser of shell commands, and judgements on each part by itself."""
 
 from freeact_sub.approvals.shell.judge import judge_command, judge_outside
 

@@ -1,7 +1,7 @@
-"""Judges the files that a command may open: those of its words, its wildcards and its folders.
+"""Judgements on the files that a command may open: by its words, its wildcards and its folders.
 
-Which programs read all that is in a folder nobody knows. `READERS` are known to; where a file is denied, all others count as
-readers too but for those in `LEAVES`.
+No list has all programs that read whole folders. `READERS` are known to; where a file is denied, all others but `LEAVES`
+count as readers too.
 """
 
 import os
@@ -23,11 +23,11 @@ OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return b
 ONLY_NAME: Final = names("ls stat du df find tree realpath readlink")
 """Programs that do not read the content of the files that a wildcard finds."""
 EDITORS: Final = names("sed gsed ssed ed red ex vi vim nvim view")
-"""Programs whose commands have letters of which a file's name follows at once: `rFILE`, `$wFILE`, `s/a/b/wFILE`."""
+"""Programs with command letters that a file's name follows at once: `rFILE`, `$wFILE`, `s/a/b/wFILE`."""
 RECURSIVE: Final = r"-[^-]*[rRd].*|--(r|de|di).*"
 COPIES: Final = r"-[^-]*[rRa].*|--(r|a).*"
 PACKS: Final = r"-?[A-Za-z]*[cruA].*|--(c|r|u|a).*"
-"""The options that make tar write an archive instead of unpacking one."""
+"""Options with which tar writes an archive instead of unpacking one."""
 READERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         names(
@@ -47,7 +47,7 @@ READERS: Final[Mapping[str, str]] = {
     "cmake": r"-E",
     "git": r"grep|--no-index",
 }
-"""By name, an expression for the word that makes it read folders."""
+"""Expressions, by program, for the word that makes it read folders."""
 MOVES: Final = names("mv gmv cp gcp ln gln install")
 """Programs whose last word is a place to write to."""
 SEARCHES: Final = names("rg ag ack")
@@ -59,7 +59,7 @@ LISTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(names("7z 7za 7zr 7zz rar"), r"-?[ix]?r?@.*"),
     "zip": r"-[^-]*@|--names-.*",
 }
-"""By name, an expression for the word that says that the names of files stand in another file or come from the input."""
+"""Expressions, by program, for the word that says that file names stand in another file or come from the input."""
 SERVES: Final[Mapping[str, str]] = {
     **dict.fromkeys(names("http.server caddy httpd pyftpdlib uploadserver miniserve darkhttpd php npm build"), r".*"),
     **dict.fromkeys(names("docker docker-compose podman nerdctl buildah"), r"build|buildx|bake|bud|compose|up"),
@@ -67,7 +67,7 @@ SERVES: Final[Mapping[str, str]] = {
     "hg": r"archive|bundle|serve",
     "git": r"add|stash|grep",
 }
-"""By name, an expression for the word with which it reads the folder that it starts in, if no other is named."""
+"""Expressions, by program, for the word with which it reads its starting folder, if no other is named."""
 LEAVES: Final = names(
     "ls stat du df find tree realpath readlink rm rmdir mkdir touch chmod chown chgrp test [ cd pushd popd ln cp tar grep "
     "diff pwd which type unzip gunzip install gzip cc gcc g++ c++ clang clang++ ld javac cargo rustc go make ninja cmake "
@@ -90,16 +90,16 @@ MAX_LETTERS: Final = 40
 MAX_NAMES: Final = 2_000
 """Names of files to look for in a command; with more, one of them may be any file."""
 Found: TypeAlias = Mapping[str, dict[str, list[str]] | None]
-"""By folder that a command starts in, the names that each of its words with a wildcard finds there. None: too many."""
+"""Names that each word with a wildcard finds, by the command's starting folder. None: too many."""
 _MARKS: Final = re.compile(r"[=:,@'\"()\s<>!{}\[\]|;&^`]")
 
 
 def about_files(command: SimpleCommand, found: Found, policy: Policy) -> Iterator[Ruling]:
-    """Judges what a command reads.
+    """Judge the files that a command reads.
 
     Args:
         command: The command.
-        found: What its wildcards find; empty if they are replaced by it.
+        found: The names that its wildcards find; empty if these stand in their place.
         policy: The agent's policy.
     """
     program = command.words[0].rpartition("/")[2].lower()  # some disks do not distinguish capitals
@@ -135,13 +135,13 @@ def about_files(command: SimpleCommand, found: Found, policy: Policy) -> Iterato
 
 
 def what_is_found(command: SimpleCommand, policy: Policy) -> Found:
-    """What the wildcards of a command find."""
+    """Return the names that a command's wildcards find."""
     bases = {folder: access.possible_paths("", folder, policy.workspace)[-1] for folder in command.folders}
     return {folder: _found(command.words, base) for folder, base in bases.items()}
 
 
 def with_options_found(command: SimpleCommand, found: Found) -> Iterator[SimpleCommand]:
-    """The command with the files that its wildcards find, where the name of one may be an option: `-r`, `@list`, `+cmd`."""
+    """Yield the command with the files that its wildcards find, where a name may be an option: `-r`, `@list`, `+cmd`."""
     for folder, there in found.items():
         words = tuple(name for word in command.words for name in (there or {}).get(word) or [word])
         if any(word.startswith(("-", "@", "+")) for word in set(words).difference(command.words)):
@@ -150,19 +150,19 @@ def with_options_found(command: SimpleCommand, found: Found) -> Iterator[SimpleC
 
 
 def reads_lists(words: tuple[str, ...]) -> bool:
-    """Whether a command reads files that another file, or its input, names."""
+    """Return whether a command reads files that another file, or its input, names."""
     form = f"{LISTS.get(words[0], ANY_LIST)}|{ANY_LIST}"
     marked = (word for at, word in enumerate(words[1:]) if at == 0 or word.startswith(("-", "@")))
     return LISTS.get(words[0]) == ".*" or any(re.fullmatch(form, word, re.DOTALL) for word in marked)
 
 
 def shows_work_tree(words: tuple[str, ...]) -> bool:
-    """Whether a command is a `git diff` that shows the content of files."""
+    """Return whether a command is a `git diff` that shows the content of files."""
     return words[0] == "git" and _subcommand(words) == "diff" and WITHOUT.isdisjoint(words[1:])
 
 
 def about_tracked(folders: Sequence[str], policy: Policy, unknown: Ruling) -> Iterator[Ruling]:
-    """Judges the reading of the files that git tracks in folders. Args: unknown: for folders in which they are not known."""
+    """Judge the reading of the files that git tracks in folders. Args: unknown: the ruling if they are not known."""
     for folder in folders:
         try:
             yield access.judge_files(tracked_files(folder, policy.workspace), policy)
@@ -171,14 +171,14 @@ def about_tracked(folders: Sequence[str], policy: Policy, unknown: Ruling) -> It
 
 
 def joined(cwd: str, folder: str) -> str:
-    """A folder relative to another, either of which may be empty or unknown."""
+    """Return a folder relative to another, either of which may be empty or unknown."""
     if not folder:
         return cwd
     return f"{cwd}/{folder}" if cwd and folder[:1] not in ("/", "~", UNKNOWN) else folder
 
 
 def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
-    """`python -m NAME …` as the command `NAME …`; other commands as they are."""
+    """Return `python -m NAME …` as the command `NAME …`; other commands as they are."""
     if not re.fullmatch(r"(?:python|pypy)[\d.]*w?|py", words[0]):
         return words
     for at, word in enumerate(words[1:], start=1):
@@ -191,7 +191,7 @@ def _of_module(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _found(words: tuple[str, ...], base: str) -> dict[str, list[str]] | None:
-    """The names that each word with a wildcard finds in a folder. None: more than a decision may take the time for."""
+    """Return the names that each word with a wildcard finds in a folder. None: more than a decision has time for."""
     wild = [word for word in words if WILD in word and UNKNOWN not in word + base]
     if len(wild) > MAX_WILDCARDS:
         return None
@@ -218,7 +218,7 @@ def _about_names(words: tuple[str, ...], folder: str, there: dict[str, list[str]
 
 
 def _about_folders(words: tuple[str, ...], inside: list[str], places: list[str], policy: Policy) -> Iterator[Ruling]:
-    """Judges the folders among the names in a command's words, and the one that it starts in if it reads that."""
+    """Judge the folders among the names in a command's words, and its starting folder if the command reads that."""
 
     def is_there(name: str, test: Callable[[str], bool]) -> bool:
         paths = (path for place in places for path in access.possible_paths(name, place, policy.workspace))
@@ -243,7 +243,7 @@ def _reads_folders(words: tuple[str, ...]) -> bool:
 
 
 def _read_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that may name what such a command reads: not the place that it copies or moves to."""
+    """Return the words that may name files to read: not the place to copy or move to."""
     others = [at for at, word in enumerate(words) if at and not word.startswith("-")]
     has_target = any(re.match(r"-[A-Za-z]*t|--t", word) for word in words)
     if words[0] not in MOVES or has_target or len(others) < 2:
@@ -252,7 +252,7 @@ def _read_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _shows_tracked(words: tuple[str, ...]) -> bool:
-    """Whether a command of git shows the content of files that it does not name."""
+    """Return whether a command of git shows the content of files that it does not name."""
     inner = _subcommand(words) if words[0] == "git" else ""
     options = [word for word in words[1:] if word.startswith("-")]
     patches = any(re.fullmatch(PATCHES, option, re.DOTALL) for option in options)
@@ -264,13 +264,13 @@ def _shows_tracked(words: tuple[str, ...]) -> bool:
 
 
 def _subcommand(words: tuple[str, ...]) -> str:
-    """The subcommand of git; empty: there is none."""
+    """Return the subcommand of git; empty: there is none."""
     after = pairwise(words)
     return next((word for before, word in after if not word.startswith("-") and before not in GIT_VALUES), "")
 
 
 def _names_in(word: str) -> Iterator[str]:
-    """The possible file names in a word: after an option's letters, `=`, `:`, `,` or `@`, or in quotes."""
+    """Yield the possible file names in a word: after an option's letters, `=`, `:`, `,` or `@`, or in quotes."""
     found = [word]
     if _MARKS.search(word) or word.startswith("-"):
         found += [part for mark in "=:,@" for part in (word.rpartition(mark)[2], word.partition(mark)[2])]

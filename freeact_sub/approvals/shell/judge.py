@@ -1,16 +1,16 @@
-"""Judges a shell command by rules and mode: the strictest ruling on its parts counts.
+"""Judgements on shell commands by rules and mode: the strictest ruling on the parts counts.
 
-A file such as `/dev/tcp/HOST/PORT` is a connection for a shell (gawk has others), wherever it stands. To which address is
-not looked at.
+A file such as `/dev/tcp/HOST/PORT` is a connection for a shell (gawk has others), wherever it stands. Its
+address is not looked at.
 
 A shipped rule allows programs that only read behind a wall. What makes this safe is the wall, not the lists here: in `plan`
 and `ask` a kernel starts what is allowed in this way so that it can change no file and connect to nothing
-(`kernels/wall/reading.py`), whatever the command turns out to be. The lists say what such a wall would be in the way of, so
+(`kernels/wall/reading.py`), whatever the command turns out to be. The lists name programs that such a wall would stop, so
 that a person is asked instead.
 
 Forbidden commands are also looked for among the arguments of programs that may start them, though nobody knows that they
 do. A word may be the command's first, as after `fakeroot`, or hold all of it, as in `tmux new 'git push'` or between quotes
-in `awk 'BEGIN{system("git push")}'`. What a program puts together while it runs nobody can see here.
+in `awk 'BEGIN{system("git push")}'`. A command that a program makes while it runs cannot be seen here.
 """
 
 import re
@@ -29,23 +29,23 @@ from freeact_sub.approvals.shell.wrappers import names, without_options
 from freeact_sub.calls import ShellCommand
 
 CONNECTS: Final = re.compile(r"/dev/(?:tcp|udp)/.|/inet[46]?/(?:tcp|udp)/")
-"""Matches a file's name that is a connection for a shell, or for gawk."""
+"""Names of files that are connections for a shell, or for gawk."""
 MAY_CONNECT: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
 ANYWHERE: Final = f"{UNKNOWN}:{UNKNOWN}"
 LANGUAGE: Final = r"(?:LANG|LANGUAGE|LC_ALL|LC_CTYPE|LC_COLLATE|TZ|COLUMNS|LINES|NO_COLOR|TERM)="
-"""Matches variables that change only how a program writes."""
+"""Variables that change only how a program writes."""
 OWN_VARIABLE: Final = re.compile(
     r"(?!\w*_proxy=|npm_config_|c?d?path=|[fm]path=|manpath=|module_path=|fignore=|histchars=|prompt\d?=|psvar=)[a-z_0-9]*="
     rf"|(?s:{LANGUAGE}(?!:?[/~])(?!.*(?:\.\.|{UNKNOWN})))"
 )
-"""Matches an assignment that changes no program: of the script's own, or of language and time if its value names no file."""
+"""Assignments that change no program: of the script's own variables, or of language and time if the value names no file."""
 PROGRAM_FOLDERS: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 LEAVES_NOTHING: Final = frozenset({"/dev/null", "/dev/zero", "/dev/full"})
-"""What a program can write behind the wall for programs that only read."""
+"""Files that a program can write behind the wall for programs that only read."""
 
 
 def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
-    """Judges a command that runs behind the wall of the mode."""
+    """Judge a command that runs behind the wall of the mode."""
     script = read_script(call.command)
     parts = [*_parts(script, call, policy)]
     ruling = strictest(parts)
@@ -69,7 +69,7 @@ def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
 
 
 def judge_outside(call: ShellCommand, policy: Policy) -> Ruling:
-    """Judges a command for the host: `deny` rules count, else a person is asked, whatever else allows it."""
+    """Judge a command for the host: `deny` rules count, else a person is asked, whatever else allows it."""
     ruling = judge_command(call, replace(policy, mode="full", parent=None))
     if ruling.verdict == "deny":
         return ruling
@@ -117,7 +117,7 @@ def _about_variables(script: Script, policy: Policy) -> Iterator[Ruling]:
 
 
 def _about_connections(script: Script, text: str, policy: Policy) -> Iterator[Ruling]:
-    """Judges a file that is a connection. To which address is not looked at."""
+    """Judge a file that is a connection; its address is not looked at."""
     paths = [file.path for file in script.files]
     words = [word for command in script.commands for word in command.words[1:]]
     rules = [rule for level in policy.rules.levels for rule in level if rule.pattern.kind == "connect"]
@@ -153,7 +153,7 @@ def _command(command: SimpleCommand, found: files.Found, policy: Policy) -> Ruli
 
 
 def _by_name(command: SimpleCommand, policy: Policy) -> Ruling:
-    """Judges a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
+    """Judge a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
     folder, _, name = command.words[0].rpartition("/")
     short = " ".join((name, *command.words[1:]))
     trusted = folder in PROGRAM_FOLDERS
@@ -175,7 +175,7 @@ def _by_name(command: SimpleCommand, policy: Policy) -> Ruling:
 
 
 def _allowed(ruling: Ruling, command: SimpleCommand, policy: Policy) -> Ruling:
-    """What a shipped rule allows only reads, behind a wall; the rules of a person allow whatever they say."""
+    """Return an allowing ruling: by a shipped rule for reading, behind a wall; by a person's rule for all."""
     if ruling.source != SHIPPED:
         return replace(ruling, walled=False)
     by = by_mode(policy, "commands")
@@ -205,13 +205,13 @@ WRITES: Final[Mapping[str, str]] = {
     "git": r"--output.*",
     "rg": r"--pre.*|--hostname-bin.*",
 }
-"""By program, an expression for a word by which it is meant to write or to start another."""
+"""Expressions, by program, for a word that makes it write or start another program."""
 PLAIN: Final = re.compile(r"""(?s:[\w\s./:=,@%+?*-]|'[^']*'|"[^"$`\\!]*"|&&|\|\|?|;|\d?>>?(?=\s*[\w./])|[12]?>&[12])*""")
-"""Matches a line in which every shell, and everybody, sees the same words."""
+"""Lines in which every shell, and everybody, sees the same words."""
 
 
 def means_to_write(words: tuple[str, ...]) -> bool:
-    """Whether a program that is known to read is to write, or to read what a list names. Args: words: its name first."""
+    """Return whether a reading program is to write, or to read files from a list. Args: words: its name first."""
     name = words[0].rpartition("/")[2]
     if name == "uniq":
         return sum(re.match(r"-|\d+$", word) is None for word in words[1:]) > 1
@@ -232,7 +232,7 @@ BOMB: Final = "it starts itself again and again without an end"
 
 
 def _danger_of(command: SimpleCommand, workspace: Path) -> Literal["sure", "possible"] | None:
-    """Whether a command destroys a whole machine, home folder or disk. `possible`: its targets are not known.
+    """Return how surely a command destroys a whole machine, home folder or disk. `possible`: its targets are not known.
 
     Patterns cannot say this: `rm -rf /`, `rm -r --force -- /etc/..` and `find ~ -delete` have no text in common.
     """
@@ -263,7 +263,7 @@ def _targets(name: str, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _all_of(path: str) -> str:
-    """The folder, for a path that means all that is in it."""
+    """Return the folder, for a path that means all its content."""
     folder, _, name = path.rpartition("/")
     return path if not name or name.strip(WILD) else folder or "/"
 
@@ -286,7 +286,7 @@ ESCAPES: Final = re.compile(r"\\(?:[tnrfv]|x(?:20|09|0a)|0?40)")
 
 
 def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
-    """Asks where an allowed command may start a forbidden one."""
+    """Ask where an allowed command may start a forbidden one."""
     forbidden = _Forbidden(policy)
     for start, word in enumerate(command.words[1:], start=1):
         if forbidden.may_begin(word) and forbidden.has(command.words[start:]):
@@ -295,7 +295,7 @@ def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
 
 
 def hidden_texts(words: Sequence[str], policy: Policy) -> Iterator[Ruling]:
-    """Asks where a text, such as the value of a variable, holds a forbidden command."""
+    """Ask where a text, such as the value of a variable, holds a forbidden command."""
     forbidden = _Forbidden(policy)
     for word in words:
         if not re.search(r"[\s'\"\\]", word) or UNKNOWN in word or WILD in word:
@@ -311,7 +311,7 @@ def hidden_texts(words: Sequence[str], policy: Policy) -> Iterator[Ruling]:
 
 
 def _starts(text: str, forbidden: "_Forbidden") -> Iterator[tuple[str, ...]]:
-    """The texts in a text of some language that may be forbidden commands; in a sentence only those after a mark."""
+    """Yield parts of a text in any language that may be forbidden commands; of a sentence only parts after a mark."""
     is_prose = PROSE.fullmatch(text) is not None
     found = [*re.finditer(r"[^\s'\"`|;&(){}\[\],=!:<>@#%]+", text)]
     gaps = [text[one.end() : other.start()] for one, other in pairwise(found)]
@@ -340,7 +340,7 @@ class _Forbidden:
         self._begin: dict[str, bool] = {"": False}
 
     def may_begin(self, word: str) -> bool:
-        """Tests quickly whether a forbidden command may begin with a word."""
+        """Test quickly whether a forbidden command may begin with a word."""
         name = word.rpartition("/")[2]
         if name not in self._begin:
             known = not name.startswith("-") and UNKNOWN not in name and WILD not in name
@@ -352,7 +352,7 @@ class _Forbidden:
         return self._begin[name]
 
     def has(self, words: tuple[str, ...]) -> bool:
-        """Whether a command is forbidden, as written or without its folder and the options before its subcommand."""
+        """Return whether a command is forbidden, as written or without its folder and the options before its subcommand."""
         name = words[0].rpartition("/")[2]
         texts = {" ".join(words), " ".join((name, *words[1:])), *without_options(name, words)}
         if any(pattern.covers(text, self._policy.workspace) for pattern in self._patterns for text in texts):

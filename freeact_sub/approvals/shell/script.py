@@ -6,7 +6,7 @@ them. All else (functions, arrays, arithmetic) makes the script `opaque`: a pers
 than runs, both branches of an `if` for example, but all that runs is found (the tests run bash and another `sh` beside it).
 A text that is not understood is also cut at every mark at which a command could begin, so that a denial holds there.
 
-What a word will be is not always known: see `patterns.py` for `UNKNOWN` and `WILD`.
+The value of a word is not always known: see `patterns.py` for `UNKNOWN` and `WILD`.
 """
 
 import re
@@ -32,7 +32,7 @@ ARITHMETIC_TESTS: Final = names("-eq -ne -lt -le -gt -ge -v -R")
 """Tests in which a shell may evaluate an operand, and so run commands."""
 INVISIBLE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]")
 BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t\n])\\\n|\\\n(?=[ \t\n]))*(?:#[^\n]*)?")
-"""Matches white space and a comment. A line that is continued elsewhere makes one mark of two."""
+"""White space and comments. A line that is continued elsewhere makes one mark of two."""
 OPENING: Final = re.compile(r"(?:(if|do|\{)|then|elif|else|while|until|!)(?=[ \t\n])")
 CLOSING: Final = re.compile(r"(?:fi|done|esac|\})(?=[ \t\n;&|)<>]|\Z)")
 FOR: Final = re.compile(r"for[ \t]+([A-Za-z_]\w*)[ \t]+in(?=[ \t\n;])", re.ASCII)
@@ -42,7 +42,7 @@ IN: Final = re.compile(r"in(?=[ \t\n])")
 PATTERN: Final = re.compile(
     r"(?!esac\s)\(?[ \t]*{0}(?:[ \t]*\|[ \t]*{0})*[ \t]*\)".format(r"""(?:'[^']*'|"[^"$`\\]*"|[\w.*?+/:,@=%[\]!-])+""")
 )
-"""Matches the patterns of one branch of a `case`."""
+"""The patterns of one branch of a `case`."""
 BRANCH_END: Final = re.compile(r";;&?|;&")
 SEPARATOR: Final = re.compile(r"(&&|\|[|&]?)|(;;&?|;&)|&(?!>)|;|(?=\n)")
 REDIRECTION: Final = re.compile(r"(?:[0-9]+(?=[<>]))?(<<<|<<-?|>>|>\||[<>]&|[<>](?!\()|&>>?)[ \t]*")
@@ -55,12 +55,12 @@ EXPANSION: Final = re.compile(
     r"\$(?:[^\W\d]\w*|[0-9@*#?$!-]|\(\([0-9 \t+*/%<>=!&|^~-]*\)\)|"
     r"\{#?\w+(?::?[-+?][\w./:,@-]*|(?:%%?|##?)[\w./*?-]*|//?[\w.,:-]*/[\w.,:-]*)?\})"
 )
-"""Matches an expansion with nothing in it that a shell expands, quotes or evaluates."""
+"""Expansions with nothing inside that a shell expands, quotes or evaluates."""
 ESCAPED: Final = re.compile(r"\$'(?:[^'\\]|\\[^'\n])*'")
-"""Matches a text with escapes that ends at the same quote in a shell that does not know it."""
+"""Texts with escapes that end at the same quote in a shell that does not know them."""
 BACKTICKS: Final = re.compile(r"`([^`\\]*)`")
 PIECE: Final = re.compile(r"'([^']*)'|\\([^\n])|(\[[!^]?[\w.,-]+\]|[*?])|([^\s;&|<>()'\"\\$`])", re.ASCII)
-"""Matches the next piece of a word: quoted, a wildcard, or a letter."""
+"""The next piece of a word: quoted, a wildcard, or a letter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +70,11 @@ class SimpleCommand:
     words: tuple[str, ...]
     """The name and arguments, without quotes."""
     folders: tuple[str, ...]
-    """Folders that it may start in, relative to the script's folder."""
+    """Folders to start in, relative to the script's folder."""
     assigned: tuple[str, ...] = ()
     """Variables set for the command."""
     wraps: bool = False
-    """True: it does nothing itself; the program that it starts is another command."""
+    """Whether the command does nothing itself; the program that it starts is another command."""
 
     @property
     def text(self) -> str:
@@ -98,21 +98,21 @@ class Script:
     commands: list[SimpleCommand] = field(default_factory=list)
     files: list[OpenedFile] = field(default_factory=list)
     assigned: list[str] = field(default_factory=list)
-    """Shell variables that it sets, exports or removes."""
+    """Shell variables that are set, exported or removed."""
     values: list[tuple[str, str]] = field(default_factory=list)
-    """Variables and the values that it gives them."""
+    """Variables with the values that they get."""
     opaque: str = ""
-    """Why some actions are unknown; empty: all are known."""
+    """The reason why some actions are unknown; empty: all are known."""
     folders: list[str] = field(default_factory=lambda: [""])
     """Folders that the next command may start in."""
     depth: int = 0
     """The nested groups, substitutions and scripts."""
 
     def read(self, text: str) -> None:
-        """Adds the actions of a text.
+        """Add the actions of a text.
 
         Raises:
-            OpaqueError: It is not understood; what may be a command in it, or a file that is opened, is added.
+            OpaqueError: The text is not understood; its possible commands and opened files are added.
         """
         depth = self.depth
         if len(text) > MAX_CHARS or INVISIBLE.search(text):
@@ -134,10 +134,10 @@ class Script:
             raise
 
     def add(self, words: tuple[str, ...], assigned: tuple[str, ...] = ()) -> None:
-        """Adds a command with those that it starts.
+        """Add a command with those that it starts.
 
         Raises:
-            OpaqueError: They are not known.
+            OpaqueError: The started commands are not known.
         """
         if re.search(rf"^$|[{UNKNOWN}{WILD}\s$]", "".join(words[:1])):
             raise OpaqueError("the program to start is known only at run time")
@@ -168,14 +168,14 @@ class Script:
         self.may_be_in(*new)
 
     def may_be_in(self, *folders: str) -> None:
-        """Adds folders that the next command may start in."""
+        """Add folders that the next command may start in."""
         self.folders = list(dict.fromkeys((*self.folders, *folders)))
         if len(self.folders) > MAX_FOLDERS:
             self.folders = [UNKNOWN]
 
 
 def read_script(text: str) -> Script:
-    """Reads a shell command. Never raises."""
+    """Read a shell command. Never raises."""
     script = Script()
     try:
         script.read(text)
@@ -185,14 +185,14 @@ def read_script(text: str) -> Script:
 
 
 class _ScriptReader:
-    """Reads one text from left to right. Each method reads one form, from `_at` on."""
+    """A reader of one text from left to right. Each method reads one form, from `_at` on."""
 
     def __init__(self, script: Script, text: str) -> None:
         self._script = script
         self._text = text
         self._at = 0
         self._open = 0
-        """The `if`, `do` and `{` that are not closed yet."""
+        """The number of `if`, `do` and `{` that are not closed yet."""
         self._documents: list[tuple[str, bool, bool]] = []
         """The here-documents that begin on the next line: their mark, whether it is quoted, whether tabs stand before it."""
 
@@ -209,7 +209,7 @@ class _ScriptReader:
         return self._text[self._at : self._at + length]
 
     def commands(self, closing: str) -> None:
-        """Reads commands up to the mark that closes a group or substitution, or to the end."""
+        """Read commands up to the mark that closes a group or substitution, or to the end."""
         self._script.depth += 1
         if self._script.depth > MAX_DEPTH:
             raise OpaqueError("the command is nested too deep")
@@ -231,7 +231,7 @@ class _ScriptReader:
         self._script.depth -= 1
 
     def _lines(self) -> None:
-        """Reads white space with the here-documents in it."""
+        """Read white space with the here-documents in it."""
         while self._takes(BLANKS) and self._next() == "\n":
             self._at += not self._documents
             for mark, quoted, strips in self._documents:
@@ -242,7 +242,7 @@ class _ScriptReader:
             self._documents = []
 
     def _branches(self) -> None:
-        """Reads the patterns of a branch of a `case`, and the branches without commands before it."""
+        """Read the patterns of a branch of a `case`, and the branches without commands before it."""
         while self._takes(PATTERN):
             self._lines()
             if not self._takes(BRANCH_END):
@@ -250,7 +250,7 @@ class _ScriptReader:
             self._lines()
 
     def _command(self) -> None:
-        """Reads a command, or the words before or after the commands of a group."""
+        """Read a command, or the words before or after the commands of a group."""
         while True:
             if LOOP_THAT_MOVES.match(self._text, self._at):
                 self._script.may_be_in(UNKNOWN)
@@ -319,7 +319,7 @@ class _ScriptReader:
             script.add(words, tuple(named))
 
     def _redirections(self) -> list[str]:
-        """Reads what stands between two words. Returns the marks of the redirections."""
+        """Read the redirections between two words; return their marks."""
         marks: list[str] = []
         while self._takes(BLANKS) and (found := self._takes(REDIRECTION)):
             marks.append(found[1])
@@ -336,7 +336,7 @@ class _ScriptReader:
         return marks
 
     def _word(self) -> str:
-        """Reads a word and the commands in it. Returns it expanded, as far as that is known."""
+        """Read a word and the commands in it; return the word, expanded as far as known."""
         start, word = self._at, ""
         is_unknown = False
         while True:
@@ -363,7 +363,6 @@ class _ScriptReader:
         return UNKNOWN if is_unknown or re.match(r"~[^/]", source) else word
 
     def _quoted(self) -> str:
-        """Reads a text between double quotes."""
         self._at += 1
         word = ""
         while (char := self._next()) != '"':
@@ -379,7 +378,6 @@ class _ScriptReader:
         return word
 
     def _expansion(self, *, quoted: bool) -> str:
-        """Reads an expansion, or a substitution of commands."""
         if self._takes(EXPANSION) or (not quoted and self._takes(ESCAPED)):
             return UNKNOWN
         if self._next(2) in ("$(", "<(", ">(") and self._next(3) != "$((":

@@ -1,6 +1,6 @@
 """`inside` finds the commands that wrappers such as `env`, `sudo`, `xargs`, `bash -c` and `find -exec` start.
 
-An option that is not in the table makes the command opaque: whether the next word belongs to it, or is the program, would
+An option that is not in the table makes the command opaque: to take the next word for its value, or for the program, would
 be a guess.
 """
 
@@ -13,11 +13,11 @@ from freeact_sub.approvals.patterns import UNKNOWN, WILD
 
 
 class OpaqueError(Exception):
-    """A script cannot be taken apart; the message names the reason."""
+    """A script that cannot be taken apart; the message names the reason."""
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of a text as a set."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
@@ -33,7 +33,7 @@ class Inside:
     changed: tuple[str, ...] = ()
     """Variables of the shell that are changed."""
     wraps: bool = False
-    """True: the command does nothing itself."""
+    """Whether the command does nothing itself."""
 
 
 WRAPPERS: Final[Mapping[str, tuple[str, str, int]]] = {
@@ -49,14 +49,14 @@ WRAPPERS: Final[Mapping[str, tuple[str, str, int]]] = {
     ),
     "xargs": (r"-[0rtx]+|-[nPL]\d+|-I[{}\w%]+|-d\S{1,2}|--(?:null|no-run-if-empty|verbose)", "-0?[nPLId]", 0),
 }
-"""By wrapper: options of one word, options that take the next word, and its own words before the program."""
+"""Options of one word, options that take the next word, and own words before the program, by wrapper."""
 SHELLS: Final = names("sh bash dash ash")
 UNSEEN: Final = names(
     "su script parallel chroot unshare nsenter batch crontab newgrp flock watch entr runuser pkexec systemd-run sg strace "
     "ltrace gdb at alias enable shopt hash complete bind mapfile readarray let compgen fc getopts declare typeset doas "
     "ionice builtin chrt taskset rbash"
 )
-"""Programs that run what stands elsewhere, or change what words mean."""
+"""Programs that run code from elsewhere, or change the meaning of words."""
 HARMLESS: Final = re.compile(r"(?s:(?:command|type) -[vV]( .*)?|set(?: [-+][euxE]*o?| pipefail| errexit| nounset| xtrace)+)")
 OTHER_SHELLS: Final = names("zsh ksh mksh fish")
 DECLARING: Final = names("export unset local readonly")
@@ -65,11 +65,11 @@ MAX_OPTIONS: Final = 40
 STREAM: Final = re.compile(
     rf"/dev/(?:stdin|fd/.*|tty)|/proc/[^/]+(?:/task/[^/]+)?/fd/.*|[-+].*|.*[{UNKNOWN}{WILD}].*|", re.DOTALL
 )
-"""Matches scripts with unknown content."""
+"""Scripts with unknown content."""
 
 
 def inside(words: tuple[str, ...]) -> Inside:
-    """The programs that a command runs. Args: words: its name and arguments.
+    """Return the programs that a command runs. Args: words: its name and arguments.
 
     Raises:
         OpaqueError: They are not known.
@@ -125,9 +125,9 @@ def _wrapped(name: str, rest: list[str]) -> Inside:
 
 
 def without_options(name: str, words: tuple[str, ...]) -> Iterator[str]:
-    """The command without options before its subcommand: `git -C x push` is a `git push`, and so is `git-push`.
+    """Yield the command without options before its subcommand: `git -C x push` is a `git push`, and so is `git-push`.
 
-    Whether an option takes the next word is not known here, so both readings are returned.
+    Whether an option takes the next word is not known here, so both readings are yielded.
     """
     if name.startswith("git-"):
         yield " ".join(("git", name.removeprefix("git-"), *words[1:]))
@@ -141,7 +141,7 @@ def without_options(name: str, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _shell(name: str, rest: tuple[str, ...]) -> Inside:
-    """Reads `bash -c TEXT`. `bash FILE` is a program like any other; `bash` alone reads an unknown script."""
+    """Read `bash -c TEXT`. `bash FILE` is a program like any other; `bash` alone reads an unknown script."""
     while rest and re.fullmatch(r"-[euxvlfn]+", rest[0]):
         rest = rest[1:]
     if rest and re.fullmatch(r"-[eufnxlvi]*c[euxlv]*", rest[0]):
@@ -154,7 +154,7 @@ def _shell(name: str, rest: tuple[str, ...]) -> Inside:
 
 
 def _found_by(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The commands that `find` starts."""
+    """Yield the commands that `find` starts."""
     rest = list(words)
     while rest:
         if rest.pop(0) in ("-exec", "-execdir", "-ok", "-okdir"):
@@ -164,7 +164,7 @@ def _found_by(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _changed(name: str, rest: tuple[str, ...]) -> tuple[str, ...]:
-    """The variables that a builtin of the shell changes."""
+    """Return the variables that a builtin of the shell changes."""
     if name in ("test", "["):
         if any(word in ("-v", "-R") or UNKNOWN in word for word in rest[:-1]):
             raise _unknown(name)
