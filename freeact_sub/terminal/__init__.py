@@ -1,1 +1,1 @@
-"""Draws the events of a run in a terminal or a pipe, and asks a person for approvals."""
+"""The events of a run in a terminal or a pipe, and questions to a person."""

@@ -31,7 +31,7 @@ RESTS: Final = {"y": "es", "n": "o", "a": "lways", "p": "roject"}
 
 
 class KeyGuard:
-    """Decides whether a key may answer: the question has been open for a moment in which nobody typed."""
+    """A guard that lets a key answer once the question has been open for a moment in which nobody typed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Args: clock: seconds that only grow."""
@@ -40,11 +40,11 @@ class KeyGuard:
         self._rest = ""
 
     def restart(self) -> None:
-        """Notes that a question opened, or that the person is still typing."""
+        """Note that a question opened, or that the person is still typing."""
         self._since = self._clock()
 
     def answered(self, key: str) -> None:
-        """Notes that a key answered: the rest of its word and Enter are ignored if they follow at once."""
+        """Note that a key answered: the rest of its word and Enter are ignored if they follow at once."""
         self._answered, self._rest = self._clock(), RESTS.get(key, "") + ENTER
 
     @property
@@ -58,7 +58,7 @@ class KeyGuard:
         return bool(self._rest) and self._clock() - self._answered < GUARD_SECONDS
 
     def drops(self, text: str) -> bool:
-        """Whether a key belongs to the answer before it; the first one that does not ends the answer."""
+        """Return whether a key belongs to the answer before it; the first one that does not ends the answer."""
         rest = ENTER if text == ENTER else self._rest
         if not text or not self.may_drop or not rest.startswith(text):
             self._rest = ""
@@ -72,13 +72,13 @@ NO_KEYS: Final = ("n", "\x1b", "\x04", "")
 
 
 def forget_typed() -> None:
-    """Drops what a person typed before a question was shown: it is no answer to it."""
+    """Drop what a person typed before a question was shown: it is no answer to it."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def agrees(question: str, terminal: TextIO | None) -> bool:
-    """Whether a person says yes, by one key, before a conversation begins.
+    """Return whether a person says yes, by one key, before a conversation begins.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
@@ -95,7 +95,7 @@ def agrees(question: str, terminal: TextIO | None) -> bool:
 
 
 def _typed() -> str:
-    """What is typed next; of a word its first letter, for it may come at once."""
+    """Return the next typed key; of a word its first letter, for it may come at once."""
     with suppress(OSError):  # the terminal is gone
         text = os.read(sys.stdin.fileno(), 64).decode(errors="replace")
         word = text.strip().lower()
@@ -104,14 +104,14 @@ def _typed() -> str:
 
 
 def _wait_for_silence() -> None:
-    """Drops what is typed until nothing has come for a moment."""
+    """Drop typed text until nothing has come for a moment."""
     while select.select([sys.stdin], [], [], GUARD_SECONDS)[0] and _typed():
         pass
 
 
 @contextmanager
 def _single_keys() -> Iterator[None]:
-    """Lets standard input give each key at once, and shows none."""
+    """Let standard input give each key at once, and show none."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     modes = [*before]
@@ -130,12 +130,12 @@ ABOUT_HOOKS: Final = "The commands of hooks run with your rights, outside the sa
 
 
 def trusted(files: Mapping[Path, bytes], terminal: TextIO, *, if_not: str, all_needed: bool) -> dict[Path, bytes]:
-    """Shows the files and asks whether to trust them; returns those that a person trusts.
+    """Show the files and ask whether to trust them; return the trusted ones.
 
     Args:
         files: Their contents, by path.
         terminal: The stream for the question; the answer is read from standard input.
-        if_not: What happens if they are not trusted.
+        if_not: The consequence of no trust.
         all_needed: Nothing is asked if there is too much to show. Else files for which there is no room are left out.
     """
     shown, lines, hidden = dict[Path, bytes](), list[str](), 0
@@ -163,7 +163,7 @@ def trusted(files: Mapping[Path, bytes], terminal: TextIO, *, if_not: str, all_n
 
 
 def settings_lines(path: Path, content: bytes) -> list[str]:
-    """A line for each setting of a file with settings; the lines of a text."""
+    """Return a line for each setting of a file with settings; the lines of a text."""
     text = content.decode(errors="backslashreplace")
     try:
         if path.suffix == ".json":
@@ -180,7 +180,7 @@ def _indented(path: Path, content: bytes) -> Iterator[str]:
 
 
 def flat_lines(value: Any, name: str = "") -> Iterator[str]:
-    """A line for each setting in a table of settings. Args: name: of the table."""
+    """Yield a line for each setting in a table of settings. Args: name: the table's."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from flat_lines(item, f"{name}.{key}" if name else key)
@@ -198,14 +198,14 @@ GONE: Final = "nobody can be asked: standard input was closed"
 NOTHING: Final = (None, 0, 0)
 """The place of `Questions` where none is open."""
 CLOSED: Final = ("", 0, 0)
-"""The same after an answer, when there is nothing to say about the question."""
+"""The place after an answer, when there is nothing to say about the question."""
 
 
 class Approver:
-    """Reads every event of a run and decides the approval requests among them. This one decides as where nobody is there."""
+    """A reader of a run's events that decides the approval requests among them: this one as where nobody is there."""
 
     def observe(self, event: ev.Event) -> None:
-        """Handles an event without waiting."""
+        """Handle an event without waiting."""
         if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest):
             leave_unasked(event)
 
@@ -213,11 +213,11 @@ class Approver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Asks nothing more."""
+        """Ask nothing more."""
 
 
 class LineApprover(Approver):
-    """Asks on a plain terminal: it prints a question and reads a line."""
+    """An approver on a plain terminal: it prints a question and reads a line."""
 
     def __init__(self, terminal: TextIO) -> None:
         """Args: terminal: where questions are printed; answers are read from standard input."""
@@ -228,7 +228,7 @@ class LineApprover(Approver):
         self._gone = False
 
     def observe(self, event: ev.Event) -> None:
-        """Handles an event without waiting."""
+        """Handle an event without waiting."""
         self._questions.observe(event)
         self._ask()
 
@@ -236,7 +236,6 @@ class LineApprover(Approver):
         self._typed.close()
 
     def _ask(self) -> None:
-        """Prints the current question, once."""
         if self._gone:
             self._questions.refuse_all(GONE)
         request = self._questions.current
@@ -275,7 +274,7 @@ class LineApprover(Approver):
 
 
 def question_lines(questions: Questions, request: ev.ApprovalRequest | ev.QuestionRequest, who: str) -> list[str]:
-    """A question in plain lines, in full, and what can be typed.
+    """Return a question in plain lines, in full, with the possible answers.
 
     Args:
         questions: All open questions.
@@ -291,11 +290,11 @@ def question_lines(questions: Questions, request: ev.ApprovalRequest | ev.Questi
 
 
 def field_lines(questions: Questions, how: str = "type {hint}") -> list[str]:
-    """The present field of the current question, in plain lines; none if it has no fields.
+    """Return the present field of the current question, in plain lines; none if it has no fields.
 
     Args:
         questions: All open questions.
-        how: What can be typed.
+        how: Words about the answer.
     """
     if (filling := questions.filling) is None:
         return []
@@ -304,32 +303,32 @@ def field_lines(questions: Questions, how: str = "type {hint}") -> list[str]:
 
 
 class TypedLines:
-    """Reads standard input, a terminal, while somebody listens."""
+    """Standard input, a terminal, that is read while somebody listens."""
 
     def __init__(self) -> None:
         self._input = sys.stdin.fileno()
         self._echoes = True
 
     def listen(self, on_text: Callable[[str], None]) -> None:
-        """Passes on what is entered from now on. Args: on_text: gets lines; an empty text: the input has ended."""
+        """Pass on entered lines from now on. Args: on_text: gets lines; an empty text: the input has ended."""
         asyncio.get_running_loop().add_reader(self._input, self._read, on_text)
 
     def stop(self) -> None:
-        """Passes on nothing more."""
+        """Pass on nothing more."""
         asyncio.get_running_loop().remove_reader(self._input)
 
     def close(self) -> None:
-        """Stops, and leaves the terminal as it was."""
+        """Stop, and leave the terminal as it was."""
         self.stop()
         self.echo(True)
 
     def drop_typed(self) -> None:
-        """Drops what has been typed and not been read: it was typed before a question stood there."""
+        """Drop typed text that has not been read: it came before the question."""
         with suppress(termios.error):
             termios.tcflush(self._input, termios.TCIFLUSH)
 
     def echo(self, on: bool) -> None:  # a state
-        """Whether the terminal shows what is typed."""
+        """Let the terminal show typed text, or hide it."""
         if on is self._echoes:
             return
         self._echoes = on

@@ -1,4 +1,4 @@
-"""What goes along with a typed line: files, long pastes, data from standard input, and what MCP servers give.
+"""Attachments of a typed line: files, long pastes, data from standard input, and offers of MCP servers.
 
 `@name` in a prompt names a file, whose text the model gets too, within bounds; `@SERVER:uri` a resource of a server, and
 `/SERVER:NAME argument=value` stands for a prompt of it. A long paste stands in the line as `[60 lines]`, and is sent whole.
@@ -46,16 +46,16 @@ PICTURES: Final = {
 MARKS: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
 """The first bytes of each media type."""
 MAX_ENTRIES: Final = 2_000
-"""The number of entries that are read in one folder."""
+"""Most entries to read in one folder."""
 SHOWN: Final = 50
 COMMAND_RUN: Final = "[The user has run this command in the workspace:]"
-"""Begins the text about a command that goes along with a prompt."""
+"""The first line of the text about a command that goes along with a prompt."""
 _ALONG: Final = re.compile(rf"\n\n(?:\[The (?:file|resource) [^\n]+:\]|{re.escape(COMMAND_RUN)})\n")
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
 def texts_of(prompt: str, folder: Path) -> list[str]:
-    """The text of each file that the prompt names; only the name of a file that is not text."""
+    """Return the text of each file that the prompt names; only the name of a file that is not text."""
     room = MAX_CHARS
     parts = []
     for name in mentioned_names(prompt):
@@ -67,7 +67,7 @@ def texts_of(prompt: str, folder: Path) -> list[str]:
 
 
 def typed_part(prompt: str) -> str:
-    """What a person typed of a prompt of an earlier program: without the texts of files and commands that went along."""
+    """Return the typed part of an earlier program's prompt: without the texts of files and commands that went along."""
     found = _ALONG.search(prompt)
     return prompt if found is None else prompt[: found.start()]
 
@@ -89,12 +89,12 @@ def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
 
 
 def mentioned_names(prompt: str) -> list[str]:
-    """What stands behind each `@`, once."""
+    """Return the text behind each `@`, once."""
     return [*dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt))]
 
 
 def mention_of(name: str) -> str:
-    """The text that names a file."""
+    """Return the text that names a file."""
     return f'@"{name}"' if re.search(r"[\s@]", name) else f"@{name}"
 
 
@@ -135,13 +135,13 @@ def _at_once(path: str, flags: int) -> int:
 
 
 MAX_LINES: Final = 10
-"""A paste of more lines is folded."""
+"""Most lines of a paste that is not folded."""
 MAX_PATHS_CHARS: Final = 4_000
 _FOLDED: Final = re.compile(r"\[\d+ lines(?: #\d+)?\]")
 
 
 class Pastes:
-    """Keeps the pastes of a conversation."""
+    """The pastes of a conversation."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -159,7 +159,7 @@ class Pastes:
         return name
 
     def unfolded(self, line: str) -> str:
-        """The line with its pastes unfolded."""
+        """Return the line with its pastes unfolded."""
         return _FOLDED.sub(lambda match: self._texts.get(match[0], match[0]), line)
 
 
@@ -194,7 +194,7 @@ class Piped:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Make it from bytes: text or a picture.
+        """Make the data from bytes: text or a picture.
 
         Raises:
             ConfigError: It is neither, or the picture is too large.
@@ -241,7 +241,7 @@ class Piped:
 T = TypeVar("T")
 
 KEPT_SECONDS: Final = 30.0
-"""For which the list of a server is offered before it is asked again."""
+"""Seconds for which a server's list is offered before the server is asked again."""
 WORDS_CHARS: Final = 80
 _CALL: Final = re.compile(r"/([^\s:]+):(\S+)(?:\s+(.*))?", re.DOTALL)
 _ARGUMENT: Final = re.compile(r'([^\s="]+)=(?:"([^"]*)"|([^\s"]\S*)?)(?=\s|$)\s*')
@@ -249,7 +249,7 @@ _ARGUMENT: Final = re.compile(r'([^\s="]+)=(?:"([^"]*)"|([^\s"]\S*)?)(?=\s|$)\s*
 
 @dataclass(frozen=True, kw_only=True)
 class PromptCall:
-    """A prompt of a server, as it is typed."""
+    """A prompt of a server, as typed."""
 
     server: str
     name: str
@@ -260,7 +260,7 @@ def prompt_called(line: str, servers: Collection[str]) -> PromptCall | None:
     """Return the prompt for which a line stands; None if it names none of a server.
 
     Raises:
-        InvalidRequestError: What follows its name is something else than `argument=value`.
+        InvalidRequestError: Something else than `argument=value` follows its name.
     """
     found = _CALL.fullmatch(line.strip())
     if found is None or found[1] not in servers:
@@ -272,28 +272,28 @@ def prompt_called(line: str, servers: Collection[str]) -> PromptCall | None:
 
 
 def resources_named(line: str, servers: Collection[str]) -> list[tuple[str, str]]:
-    """The resources that a line names: the server and the address of each."""
+    """Return the resources that a line names: the server and the address of each."""
     parted = [name.partition(":") for name in mentioned_names(line)]
     return [(server, uri) for server, _, uri in parted if server in servers and uri]
 
 
 def asks_servers(line: str, servers: Collection[str]) -> bool:
-    """Whether servers must be asked before a line can be sent."""
+    """Return whether servers must be asked before a line can be sent."""
     found = _CALL.fullmatch(line.strip())
     return (found is not None and found[1] in servers) or bool(resources_named(line, servers))
 
 
 async def with_attachments(line: str, text: str, servers: "McpServers", folder: Path) -> "tuple[str, list[BinaryContent]]":
-    """Return what a model reads of a line: the text with what goes along, and the pictures.
+    """Return a line for the model: the text with its attachments, and the pictures.
 
     Args:
         line: Names prompts, resources and files.
-        text: The same with its pastes unfolded.
+        text: The line with its pastes unfolded.
         servers: The MCP servers of the agent.
         folder: Names of files are relative to it.
 
     Raises:
-        FreeactError: A server does not give what is asked for.
+        FreeactError: A server does not give an attachment.
     """
     if (called := prompt_called(line, servers.names)) is not None:
         result = await servers.prompt(called.server, called.name, called.arguments)
@@ -312,7 +312,7 @@ async def with_attachments(line: str, text: str, servers: "McpServers", folder: 
 
 
 class ServerOffers:
-    """What can follow the beginning of a line that names a server. Servers are asked in another thread."""
+    """Completions of a line that names a server. Servers are asked in another thread."""
 
     def __init__(
         self, servers: "Callable[[], McpServers | None]", result_of: Callable[[Coroutine[Any, Any, Any]], Any]
@@ -323,7 +323,7 @@ class ServerOffers:
         self._kept: dict[tuple[McpServers, str, str], tuple[float, Sequence[Any]]] = {}
 
     def of(self, begun: str) -> Iterator[tuple[str, str]]:
-        """What may stand in place of the beginning, each with its meaning. Args: begun: a line with `/`, or `@word`."""
+        """Yield completions of a beginning, each with its meaning. Args: begun: a line with `/`, or `@word`."""
         servers = self._servers()
         if servers is None:
             return iter(())
@@ -384,7 +384,7 @@ class ServerOffers:
             yield from ((mention_of(f"{server}:{uri}"), _words(resource.name)) for uri in uris if _can_be_typed(uri))
 
     def _of_template(self, template: "McpResource", begun: str, servers: "McpServers", server: str) -> Iterable[str]:
-        """The addresses of a template whose first part the server proposes."""
+        """Return the addresses of a template whose first part the server proposes."""
         fixed, _, rest = template.uri.partition("{")
         name, _, rest = rest.partition("}")
         following = rest.partition("{")[0]
@@ -402,7 +402,7 @@ class ServerOffers:
         return self._kept[key][1]
 
     def _asked(self, work: Coroutine[Any, Any, Sequence[T]]) -> Sequence[T] | None:
-        """What a server answers; nothing if it cannot be asked. None: it does not answer soon."""
+        """Return a server's answer; nothing if it cannot be asked. None: it does not answer soon."""
         try:
             found: Sequence[T] = self._result_of(work)
         except FreeactError:
@@ -413,7 +413,6 @@ class ServerOffers:
 
 
 def _arguments(text: str) -> tuple[dict[str, str], str]:
-    """The arguments at the beginning of a text, and its rest."""
     found: dict[str, str] = {}
     text = text.lstrip()
     while match := _ARGUMENT.match(text):

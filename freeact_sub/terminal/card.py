@@ -41,10 +41,9 @@ from freeact_sub.terminal.surface import Purpose, Surface
 from freeact_sub.text import counted, visible
 
 SMALL_ROWS: Final = 14
-"""With fewer rows the card leaves out the other questions."""
+"""Least rows of a card that lists the other questions."""
 EFFECT_ROWS: Final = 3
-"""The call of a cell that is tried leaves so many rows of the card to its effects, a short one as many as it
-has itself; else it stands above the card."""
+"""Rows that a tried cell's call leaves to its effects, a short call as many as its own; else it stands above the card."""
 OPENS: dict[FileOperation, str] = {
     "write": "the code opens it for writing, and what it writes is not known yet",
     "append": "the code opens it to append, and what it adds is not known yet",
@@ -52,19 +51,19 @@ OPENS: dict[FileOperation, str] = {
 }
 JOINT: Final = " · "
 WAITING = "…"
-"""Shown instead of the keys while keys are ignored."""
+"""A mark in place of the keys while keys are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A question in at most so many rows. Its call is whole; what is cut are the effects."""
+    """A question in at most so many rows. Its call is whole; only the effects are cut."""
 
     head: RenderableType
     call: RenderableType
     effects: Callable[[int], RenderableType] | None
-    """Draws what the call would do, in so many rows. None: it is not tried."""
+    """A drawing of the effects in so many rows. None: the call is not tried."""
     foot: RenderableType
-    """The keys, and what belongs to them."""
+    """The keys, with their notes."""
     rows: int
     listed: tuple[ev.ApprovalRequest | ev.QuestionRequest, ...] = ()
     """The questions in the list below the keys."""
@@ -72,7 +71,7 @@ class Card:
     """The whole call, if `call` leaves something out."""
 
     def has_room(self, rows_of: Callable[[RenderableType], int]) -> bool:
-        """Whether the call is drawn whole, with some of its effects. Args: rows_of: the height of a drawing."""
+        """Return whether the call is drawn whole, with some of its effects. Args: rows_of: the height of a drawing."""
         rows = rows_of(self.whole or self.call)
         least = min(EFFECT_ROWS, rows) if self.effects is not None else 0
         return rows + least <= self.rows - rows_of(self.head) - rows_of(self.foot)
@@ -119,7 +118,7 @@ def question_card(
     is_above: bool = False,
     saved: int = 0,
 ) -> Card:
-    """The card of the current question.
+    """Return the card of the current question.
 
     Args:
         views: All agents.
@@ -169,7 +168,7 @@ def question_card(
 
 
 def _effects(request: ev.ApprovalRequest, rows: int) -> RenderableType:
-    """What the call did in its trial, in so many rows."""
+    """Return the effects of the call in its trial, in so many rows."""
     if rows == 1:
         return Padding(effects_line(request.effects), (0, 0, 0, 2))
     drawn, besides = effects_part(request.effects, rows)
@@ -177,7 +176,6 @@ def _effects(request: ev.ApprovalRequest, rows: int) -> RenderableType:
 
 
 def _stands_above(request: ev.ApprovalRequest | ev.QuestionRequest, code: str | None) -> str:
-    """Return the line of a card whose call stands above it."""
     if isinstance(request, ev.QuestionRequest):
         text, what = asked_text(request), ""
     else:
@@ -188,19 +186,18 @@ def _stands_above(request: ev.ApprovalRequest | ev.QuestionRequest, code: str | 
 
 
 def list_line(views: Stories, questions: Questions, request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """A question that waits behind the current one, with the text that selects it."""
+    """Return the line of a question that waits behind the current one, with the text that selects it."""
     return f"/{questions.number_of(request)} {asker(views, request)}: {head_of(request)}"
 
 
 def is_whole_in_list(views: Stories, questions: Questions, request: ev.ApprovalRequest, columns: int) -> bool:
-    """Whether the line of a question shows all of its call. Args: columns: the width of the window."""
+    """Return whether the line of a question shows all of its call. Args: columns: the width of the window."""
     return tells_all(request.call) and cell_len(list_line(views, questions, request)) <= columns
 
 
 def _others(
     views: Stories, questions: Questions, listed: Sequence[ev.ApprovalRequest | ev.QuestionRequest]
 ) -> Iterator[str]:
-    """The questions that wait behind the current one."""
     for request in listed:
         yield list_line(views, questions, request)
     if left := len(questions.waiting) - 1 - len(listed):
@@ -208,7 +205,7 @@ def _others(
 
 
 def drawn_call(request: ev.ApprovalRequest | ev.QuestionRequest, workspace: Path, code: str | None = None) -> RenderableType:
-    """The whole call, or question. Args: code: what a person wants to run instead of a cell's code."""
+    """Return the whole call, or question. Args: code: a person's code to run instead of a cell's."""
     if isinstance(request, ev.QuestionRequest):
         return Text(asked_text(request), overflow="fold")
     call = request.call
@@ -258,7 +255,6 @@ def key_line(questions: Questions, *, counts: bool) -> str:
 
 
 def _present_file(path: Path) -> str:
-    """Return a few words about the present file."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):
@@ -269,11 +265,11 @@ def _present_file(path: Path) -> str:
 MARGIN: Final = 10
 """Columns beside a choice."""
 ALL_ROWS: Final = 10_000
-"""More than a question has."""
+"""More rows than a question has."""
 
 
 def form_part(request: ev.QuestionRequest, filling: Filling, rows: int = ALL_ROWS) -> RenderableType:
-    """The question and its present field, in at most so many rows: the choices come first, the words are cut."""
+    """Return the question and its present field, in at most so many rows: the choices come first, the words are cut."""
     title = [Text(filling.title, "bold", no_wrap=True, overflow="ellipsis")] if filling.title else []
     refused = [Text(filling.refused, "red", no_wrap=True, overflow="ellipsis")] if filling.refused else []
     choices = _seen(filling, max(rows - len(title) - len(refused) - 1, 1))
@@ -284,12 +280,12 @@ def form_part(request: ev.QuestionRequest, filling: Filling, rows: int = ALL_ROW
 
 
 def is_cut(request: ev.QuestionRequest, columns: int) -> bool:
-    """Whether a choice is longer than its row."""
+    """Return whether a choice is longer than its row."""
     return any(len(row) > columns - MARGIN for field in request.fields for row in numbered(field))
 
 
 def form_keys(filling: Filling) -> str:
-    """What may be typed and pressed."""
+    """Return the possible input and keys."""
     hint = f"{filling.hint}, then Enter"
     if filling.field.kind == "boolean":
         _, also, nothing = filling.hint.partition("; nothing ")
@@ -299,7 +295,7 @@ def form_keys(filling: Filling) -> str:
 
 
 def _seen(filling: Filling, room: int) -> list[Text]:
-    """The choices around the highlighted one, as many as there is room for."""
+    """Return the choices around the highlighted one, as many as there is room for."""
     at = filling.highlighted
     first = min(max((at or 0) - room // 2, 0), max(len(filling.rows) - room, 0))
     shown = filling.rows[first : first + room]
@@ -323,11 +319,11 @@ INDENTED: Final = ("output", "variable", "added", "removed", "context")
 
 
 def effects_part(effects: ev.Effects | None, most: int | None = None) -> tuple[RenderableType, int]:
-    """Draws them, and counts the lines that are left out: a cell may write more text than can be drawn in time.
+    """Draw effects, and count the lines left out: a cell may write more text than can be drawn in time.
 
     Args:
         effects: None: the trial has not ended yet.
-        most: So many lines are drawn. None: all.
+        most: Bound on the lines.
     """
     lines = [*effect_lines(effects)]
     drawn = lines[:most]
@@ -335,14 +331,14 @@ def effects_part(effects: ev.Effects | None, most: int | None = None) -> tuple[R
 
 
 def effects_line(effects: ev.Effects | None) -> Text:
-    """The one row that a small card has for them."""
+    """Return the one row of effects in a small card."""
     drawn = _drawn(effect_line(effects))
     drawn.no_wrap, drawn.overflow = True, "ellipsis"
     return drawn
 
 
 def drawn_changes(effects: ev.Effects) -> list[Text]:
-    """Draws what has changed, a line each; empty if nothing has."""
+    """Draw the changes, a line each; empty if there are none."""
     return [_drawn(line) for line in change_lines(effects)]
 
 
@@ -358,7 +354,7 @@ REMEMBER: dict[str, ev.Remember] = {"a": "session", "p": "project"}
 
 
 class DecisionKeys:
-    """Answers the current question of `Questions`."""
+    """Single keys that answer the current question of `Questions`."""
 
     def __init__(
         self,
@@ -367,7 +363,7 @@ class DecisionKeys:
         note: Callable[[str], None],
         list_whole: Callable[[Sequence[ev.ApprovalRequest]], None] = lambda _: None,
     ) -> None:
-        """Makes them.
+        """Make the keys.
 
         Args:
             questions: One of them is open.
@@ -381,7 +377,7 @@ class DecisionKeys:
         self._note = note
 
     def press(self, key: str) -> bool:
-        """Handles one key; returns False if it is the beginning of a text."""
+        """Handle one key; return False if it is the beginning of a text."""
         request = self._questions.waiting[0]
         if key == "→":
             self._questions.next()
@@ -418,7 +414,7 @@ class DecisionKeys:
         return True
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """Handles the text that the person wrote for a question; an empty one cancels it."""
+        """Handle the text that the person wrote for a question; an empty one cancels it."""
         request = self._questions.current
         if not isinstance(request, ev.ApprovalRequest) or not text.strip():
             return
@@ -437,7 +433,7 @@ class DecisionKeys:
             self._note("such calls need an answer each time: y or n")
 
     def _allow_all(self, request: ev.ApprovalRequest) -> None:
-        """Allows the calls that the person has before them. If there are others, they are listed first."""
+        """Allow the calls that the person has before them. If there are others, they are listed first."""
         at_once = self._questions.answered_by_one_key
         if not at_once and len(approvals := self._questions.approvals) > 1:
             self._list_whole([other for other in approvals if other is not request])
@@ -467,7 +463,7 @@ class DecisionKeys:
 
 
 def _editor() -> list[str]:
-    """The person's editor as a command; empty if none is set."""
+    """Return the person's editor as a command; empty if none is set."""
     words = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
         return shlex.split(words)
@@ -476,7 +472,7 @@ def _editor() -> list[str]:
 
 
 async def _edited(code: str, run: Callable[[Sequence[str]], Awaitable[bool]]) -> str | None:
-    """Lets the person change code in their editor, which `run` starts; returns None if that fails."""
+    """Let the person change code in their editor, which `run` starts; return None if that fails."""
     with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
         file = Path(folder) / "edit.py"
         await asyncio.to_thread(file.write_text, code, encoding="utf-8", errors="surrogatepass")
@@ -489,7 +485,7 @@ async def _edited(code: str, run: Callable[[Sequence[str]], Awaitable[bool]]) ->
 
 
 class TriedCells:
-    """Tries the cells of `Questions`, and the code that a person would rather run; takes the yes to them."""
+    """Trials of the cells of `Questions`, and of code to run instead, with the yes to them."""
 
     def __init__(
         self,
@@ -501,11 +497,11 @@ class TriedCells:
         """Args: start: lets work run until the end of the screen. show: shows the effects of a question's last trial."""
         self._questions, self._start, self._show, self._note = questions, start, show, note
         self._checked: set[str] = set()
-        """Questions whose answer is known, if what the person saw still holds."""
+        """Questions with a known answer, if the effects that the person saw still hold."""
         questions.take_yes, questions.take_code = self._take_yes, self._take_code
 
     def begin(self, request: ev.ApprovalRequest) -> None:
-        """Try a cell, or the code that is to run instead. Nothing else is tried."""
+        """Try a cell, or the code to run instead; nothing else."""
         if is_tried(request):
             self._start(self._try(request))
 
@@ -516,7 +512,7 @@ class TriedCells:
             self._show(request, effects)
 
     def _take_code(self, request: ev.ApprovalRequest) -> bool:
-        """Whether changed code is tried and asked about; where nothing can be tried, it runs."""
+        """Return whether changed code is tried and asked about; where nothing can be tried, it runs."""
         if (effects := request.effects) is not None and not are_seen(effects):
             return False
         self._questions.shows_again(request)
@@ -524,7 +520,7 @@ class TriedCells:
         return True
 
     def _take_yes(self, request: ev.ApprovalRequest, decision: ev.Decision) -> bool:
-        """Whether the yes is looked at first: the person has seen effects."""
+        """Return whether the yes is looked at first: the person has seen effects."""
         seen = request.effects
         if not isinstance(request.call, CodeAction) or not are_seen(seen):
             return False

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 T = TypeVar("T")
 LEAVE_SECONDS: Final = 2.0
-"""A run that ends so soon after a Ctrl-D ends the program."""
+"""Seconds after a Ctrl-D in which the end of a run ends the program."""
 
 
 async def converse(
@@ -63,7 +63,7 @@ async def converse(
     open_session: "OpenSession | None" = None,
     plain: bool = False,
 ) -> int:
-    """Runs a conversation with an agent in the terminal; returns the program's exit status.
+    """Run a conversation with an agent in the terminal; return the program's exit status.
 
     Args:
         open_agent: Makes the agent.
@@ -96,7 +96,7 @@ def _open(open_agent: OpenAgent) -> "Agent":
 
 
 class Conversation:
-    """See `converse`."""
+    """A conversation with an agent in the terminal."""
 
     def __init__(
         self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None", plain: bool
@@ -115,18 +115,18 @@ class Conversation:
         if prompt is not None:
             self.present.waiting.put(prompt)
         self._reading: asyncio.Future[Any] | None = None
-        """What is read for a prompt, before its run begins."""
+        """The reading for a prompt, before its run begins."""
         self._goes_along: list[str] = []
-        """Texts that the model gets with the next prompt."""
+        """Texts for the model, sent with the next prompt."""
         self._main = asyncio.current_task()
         self._leaving = False
         self._was_interrupted = False
         self._is_kept = False
-        """The session can be continued."""
+        """Whether the session can be continued."""
         self._last_exit = INTERRUPTED
 
     async def hold(self, open_agent: OpenAgent) -> int:
-        """Opens the agent and talks until the end; returns the program's exit status."""
+        """Open the agent and talk until the end; return the program's exit status."""
         with self.interrupts:
             async with self.display.screen as screen:
                 self.interrupts.restore_terminal = screen.restore
@@ -178,7 +178,7 @@ class Conversation:
             await self.present.agent.aclose()
 
     def _leaves_now(self) -> bool:
-        """Whether the run ended by itself, just as the person wanted to leave, so that nothing is lost."""
+        """Return whether the run ended by itself, just as the person wanted to leave, so that nothing is lost."""
         asked, self.present.asked_to_leave = self.present.asked_to_leave, None
         if asked is None or self.present.waiting.count or self.display.screen.line.text:
             return False
@@ -193,7 +193,7 @@ class Conversation:
             raise
 
     async def _show_earlier(self, agent: "Agent") -> None:
-        """Shows where one was, if the agent continues a session."""
+        """Show the last exchanges, if the agent continues a session."""
         if not agent.history:
             return
         try:
@@ -205,7 +205,7 @@ class Conversation:
             self.display.retell(earlier)
 
     def _show_unsent(self) -> None:
-        """Prints the prompts that were typed for an agent that cannot be opened."""
+        """Print the prompts that were typed for an agent that cannot be opened."""
         line = self.display.screen.line
         typed = [] if self.present.once else [*self.present.waiting.typed, line.text]
         for text in filter(str.strip, typed):
@@ -243,7 +243,7 @@ class Conversation:
         return not agent.is_open or self.present.wanted.get("model", model) != model
 
     async def _is_reopened(self, agent: "Agent") -> bool:
-        """Makes another agent continue the session with the chosen settings; returns False if that fails."""
+        """Make another agent continue the session with the chosen settings; return False if that fails."""
         if self._open_session is None:
             return False
         self._set_phase("opening")
@@ -293,11 +293,11 @@ class Conversation:
                 self.interrupts.reset()
 
     def _give_back(self, failed: str | Compaction | TypedCommand | None, history: "Sequence[ModelMessage]") -> None:
-        """Returns to the line what a run has not used.
+        """Put texts that a run has not used back into the line.
 
         Args:
-            failed: What the run was about, if a request failed: it can be sent again. None: there is none such.
-            history: The conversation since the run began: what was sent to the agent, and is not in there, nobody has read.
+            failed: The entry of the run, if a request failed: it can be sent again.
+            history: The conversation since the run began: a sent text that is not in it was not read.
         """
         from freeact_sub.agents.prompt import texts_of_people  # noqa: PLC0415  # it imports pydantic-ai
 
@@ -336,7 +336,7 @@ class Conversation:
         self.display.refresh()
 
     async def _begun(self, agent: "Agent", typed: str) -> "Run | None":
-        """The run of a prompt. None: an MCP server does not give what belongs to it, so it is in the line again."""
+        """Return the run of a prompt. None: an MCP server gives no attachment, so the prompt is in the line again."""
         try:
             text, pictures = await self._read(agent, typed)
         except FreeactError as error:
@@ -355,7 +355,7 @@ class Conversation:
         return agent.run([agent.skill(skill), content], pictures=pictures)
 
     async def _read(self, agent: "Agent", typed: str) -> "tuple[str, list[BinaryContent]]":
-        """The model's text of a prompt, and its pictures. A cancel ends the wait for a server."""
+        """Return the model's text of a prompt, and its pictures. A cancel ends the wait for a server."""
         words, unfolded = self._words_of(typed), self.display.screen.line.pastes.unfolded
         reading = asyncio.ensure_future(with_attachments(words, unfolded(words), agent.servers, Path.cwd()))
         self._reading = reading
@@ -371,12 +371,12 @@ class Conversation:
         return reading.result()
 
     def content_of(self, typed: str) -> str:
-        """The model's text of a line: with its pastes unfolded, and the text of the files that it names."""
+        """Return the model's text of a line: with its pastes unfolded, and the text of the files that it names."""
         words = self._words_of(typed)
         return "\n\n".join([self.display.screen.line.pastes.unfolded(words), *texts_of(words, Path.cwd())])
 
     def _words_of(self, typed: str) -> str:
-        """The prompt with folded pastes: an `@` in a paste names no file."""
+        """Return the prompt with folded pastes: an `@` in a paste names no file."""
         return prompt_of(typed, self.present.own_commands) if typed.startswith("/") else typed
 
     # What the person wants
@@ -388,7 +388,7 @@ class Conversation:
         return self._open_session is not None and (agent is None or bool(agent.session_id or not agent.history))
 
     def interrupted(self, must_end: bool) -> None:
-        """Cancels the agent in focus, or the run; leaves if neither exists.
+        """Cancel the agent in focus, or the run; leave if neither exists.
 
         Args: must_end: the interrupt was not Ctrl-C.
         """
@@ -408,7 +408,7 @@ class Conversation:
                 self.display.note("Ctrl-D or /exit quits.")
 
     def leave(self) -> None:
-        """Cancels the run, and ends."""
+        """Cancel the run, and end."""
         self._leaving = True
         if self.present.run is not None:
             self.cancel()
@@ -416,7 +416,7 @@ class Conversation:
             self._main.cancel()
 
     def cancel(self) -> None:
-        """Cancels the run; the next Ctrl-C leaves at once. Waiting prompts return to the input line."""
+        """Cancel the run; the next Ctrl-C leaves at once. Waiting prompts return to the input line."""
         if self.present.run is None:
             return
         self.present.run.cancel()
@@ -449,7 +449,7 @@ WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
 
 
 class Person:
-    """A person at a terminal, as keys, lines and commands act. It is the `Keyboard` of both screens."""
+    """A person at a terminal, for keys, lines and commands; the `Keyboard` of both screens."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -467,11 +467,11 @@ class Person:
 
     @property
     def display(self) -> Display:
-        """What is shown."""
+        """The display of the conversation."""
         return self.conversation.display
 
     def enter(self, text: str) -> None:
-        """Handles a command, an answer, a message to the agent at work, or the next prompt."""
+        """Handle a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
         self.present.asked_to_leave = None
         if isinstance(self.display.questions.current, ev.QuestionRequest):
@@ -501,7 +501,7 @@ class Person:
         self.display.refresh()
 
     def say(self, text: str) -> None:
-        """Queues a prompt; in a program with one prompt it goes to the agent."""
+        """Queue a prompt; in a program with one prompt it goes to the agent."""
         present = self.present
         if not present.once:
             present.waiting.put(text)
@@ -517,7 +517,7 @@ class Person:
         return True
 
     def send_waiting(self) -> None:
-        """Sends the waiting prompts to the agent at work."""
+        """Send the waiting prompts to the agent at work."""
         waiting = self.present.waiting
         prompts = waiting.take_back(kinds=str) if self.present.phase == "running" else []
         names = self.present.config.mcp_servers
@@ -532,7 +532,7 @@ class Person:
             self.display.note("the agent takes no more messages in this run")
 
     def answer_key(self, key: str) -> bool:
-        """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
+        """Handle a single key at an open question and an empty line. Return False if it begins a text."""
         if self.display.questions.current is None:
             return False
         taken = self._decisions().press(key)
@@ -540,23 +540,23 @@ class Person:
         return taken
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """Handles the text that the person wrote for a question (`InputLine.lend`)."""
+        """Handle the text that the person wrote for a question (`InputLine.lend`)."""
         self._decisions().written(purpose, text)
         self.display.refresh()
 
     def tell(self, text: str) -> None:
-        """Prints a note for the person."""
+        """Print a note for the person."""
         self.display.note(text)
 
     def _show_all(self) -> None:
-        """Shows the open question's call, or all that the agent has done, for Ctrl-O."""
+        """Show the open question's call, or all that the agent has done, for Ctrl-O."""
         if (request := self.display.questions.current) is not None:
             self.display.page_drawn(self.display.drawn_question(request))
         else:
             self.display.page_agent(self.display.views.root)
 
     def _show_child(self) -> None:
-        """Shows the only child, or the child that asks, else the menu of `/show`, for Ctrl-T."""
+        """Show the only child, or the child that asks, else the menu of `/show`, for Ctrl-T."""
         request = self.display.questions.current
         asks = self.display.views.of(request) if request is not None else None
         if asks is not None and asks.parent_id is not None:
@@ -570,26 +570,25 @@ class Person:
         self.display.refresh()
 
     def _runs_cell(self) -> bool:
-        """Whether a cell of the root runs now."""
         root = self.display.views.root
         return root is not None and any(call.tool_name == CELL_TOOL for call in root.calls)
 
     def _to_background(self) -> None:
-        """Says why a running cell stays where it is, for Ctrl-B."""
+        """Say why a running cell stays where it is, for Ctrl-B."""
         self.display.hint(STAYS)
         self.display.refresh()
 
     def _waits(self) -> bool:
-        """Whether a model request waits until it is made again."""
+        """Return whether a model request waits until it is made again."""
         return any(story.pause for story in self.display.views.in_order())
 
     def _try_now(self) -> None:
-        """Makes the requests that wait, for Ctrl-N."""
+        """Make the requests that wait, for Ctrl-N."""
         if self.present.agent is not None:
             self.present.agent.try_now()
 
     def escape(self) -> None:
-        """Acts like the first Ctrl-C if there is something to cancel, for Escape. A second Escape does nothing."""
+        """Act like the first Ctrl-C if there is something to cancel, for Escape. A second Escape does nothing."""
         current = self.display.questions.current
         if self.display.questions.asks_back:
             self.display.questions.answer("n")
@@ -602,11 +601,11 @@ class Person:
             self.conversation.interrupted(must_end=False)
 
     def leave(self) -> None:
-        """Cancels the run and ends: for `/exit`, `exit`, or when the terminal is gone."""
+        """Cancel the run and end: for `/exit`, `exit`, or when the terminal is gone."""
         self.conversation.leave()
 
     def ask_to_leave(self) -> None:
-        """The same for Ctrl-D; it asks once while something would be lost, and gives no answer where one is to be typed."""
+        """Leave, for Ctrl-D; ask once while something would be lost, and give no answer where one is to be typed."""
         present, questions = self.present, self.display.questions
         if questions.asks_back or isinstance(questions.current, ev.QuestionRequest):
             self.escape()
@@ -624,7 +623,7 @@ class Person:
         self.display.refresh()
 
     def result_of(self, work: Coroutine[Any, Any, T]) -> T:
-        """Calls a function in the conversation's loop. Called in another thread.
+        """Call a function in the conversation's loop. Called in another thread.
 
         Raises:
             TimeoutError: It takes longer than `LOOKING_SECONDS`.
@@ -641,18 +640,18 @@ class Person:
         return [*(offers(self, line) if line.startswith("/") else ()), *self._of_servers.of(line)]
 
     def take_back(self) -> str:
-        """Takes back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
+        """Take back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
         last = self.present.waiting.typed[-1:]
         self.present.waiting.take_back(1)
         self.display.refresh()
         return "".join(last)
 
     def _may_go_back(self) -> bool:
-        """Whether Escape, pressed twice, now goes back to an earlier prompt."""
+        """Return whether Escape, pressed twice, now goes back to an earlier prompt."""
         return self.present.phase == "idle" and not self.present.waiting.count
 
     def _go_back(self) -> None:
-        """Handles Escape, pressed twice."""
+        """Handle Escape, pressed twice."""
         if self.present.agent is not None and self.present.agent.undoable:
             self.display.screen.line.offer("/rewind ")
         else:
@@ -660,7 +659,7 @@ class Person:
         self.display.refresh()
 
     def next_mode(self) -> None:
-        """Handles Shift-Tab."""
+        """Handle Shift-Tab."""
         next_mode(self)
         self.display.refresh()
 

@@ -1,7 +1,7 @@
 """`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status.
 
-`Status` is the line at the bottom, and the title of the window. `Earlier` is where one was in a session that is resumed:
-its last exchanges, and what is kept of the rest.
+`Status` is the line at the bottom, and the title of the window. `Earlier` holds the last exchanges of a resumed session,
+and notes on the rest.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 JOINT: Final = " · "
 GAP: Final = 2
-"""The least number of columns between the two ends of the line."""
+"""Least columns between the two ends of the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Piece:
     text: str
     """The words; empty: the piece is left out."""
     rank: int
-    """Pieces with a higher rank are left out first."""
+    """The rank; pieces with a higher one are left out first."""
 
 
 def status_line(state: Sequence[Piece], facts: Sequence[Piece], columns: int) -> str:
@@ -108,14 +108,14 @@ PROGRAM: Final = "freeact-sub"
 
 
 class Status:
-    """Draws the state, the useful keys, and the remaining context and budget."""
+    """A line with the state, the useful keys, and the remaining context and budget."""
 
     def __init__(self, present: Present) -> None:
         self._present = present
         self._context_left = ""
 
     def observe(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock]) -> None:
-        """Handles an event of the run: the root's requests and compactions change what its context has left."""
+        """Handle an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
         if (
             agent is None
@@ -128,15 +128,15 @@ class Status:
         self._context_left = "" if left is None else f"{left:.0%} context left"
 
     def forget(self) -> None:
-        """Forgets the conversation: another one begins."""
+        """Forget the conversation: another one begins."""
         self._context_left = ""
 
     def line(self, views: Stories, focus: str, columns: int) -> str:
-        """The line. Args: focus: the name of the agent that Ctrl-C cancels first; empty: the run's."""
+        """Return the line. Args: focus: the name of the agent that Ctrl-C cancels first; empty: the run's."""
         return status_line(self._state(views, focus), self._facts(), columns)
 
     def title(self, views: Stories, questions: Questions) -> str:
-        """The title of the window."""
+        """Return the title of the window."""
         root, present = views.root, self._present
         if questions.current is not None:
             return f"? {PROGRAM}: {len(questions.waiting)} to answer"
@@ -193,15 +193,15 @@ class Status:
 
 
 EXCHANGES: Final = 3
-"""Prompts that are drawn again, with all that followed from them."""
+"""Prompts to draw again, with all that followed."""
 MAX_EVENTS: Final = 5_000
-"""Events of them, the last ones."""
+"""Most events to draw again, the last ones."""
 NAMED: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What is drawn of a session that is resumed."""
+    """The drawn part of a resumed session."""
 
     title: str
     about: list[str]
@@ -209,11 +209,11 @@ class Earlier:
     events: list[ev.Event]
     """The last exchanges."""
     came_back: str
-    """What else is there of it: variables, which are brought back later, and children. Empty: nothing."""
+    """The rest: variables, which are brought back later, and children. Empty: nothing."""
 
 
 def read_earlier(agent: "Agent") -> Earlier | None:
-    """Reads where one was. It reads files. Returns: None if the session has no prompt.
+    """Return the end of the agent's session; None if it has no prompt. Reads files.
 
     Raises:
         SessionError: The session cannot be read.
@@ -263,7 +263,7 @@ def _some(names: list[str]) -> str:
 
 
 def how_to_continue(session_id: str, workspace: Path) -> str:
-    """The command that continues a session, as it is to be typed in the present folder."""
+    """Return the command that continues a session, as typed in the present folder."""
     found = shutil.which("freeact-sub")
     started = Path(sys.argv[0])
     if found is not None or started.name == "__main__.py":
@@ -275,17 +275,17 @@ def how_to_continue(session_id: str, workspace: Path) -> str:
 
 
 class SettledResponses:
-    """Holds each agent's last response until its next event shows that it stays."""
+    """The last response of each agent, held until its next event shows that it stays."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[ev.Event, bl.Said, list[bl.StoryBlock]]] = {}
 
     def text(self, agent_id: str) -> str:
-        """The response that is held; empty if there is none."""
+        """Return the held response; empty if there is none."""
         return self._held[agent_id][1].content if agent_id in self._held else ""
 
     def settled(self, event: ev.Event, found: list[bl.StoryBlock]) -> Iterator[tuple[ev.Event, list[bl.StoryBlock]]]:
-        """The events that can be shown now, in order. Args: found: the event's blocks.
+        """Yield the events that can be shown now, in order. Args: found: the event's blocks.
 
         Moments and notices may come between a broken response and the one that is asked for in its place.
         """
@@ -316,15 +316,15 @@ KEYS: Final = (
 )
 """Keys and other input with their meanings, for `/help`."""
 LOOK_SECONDS: Final = 2.0
-"""The seconds that a look through the workspace may take; after a longer one the list stops for the rest of the run."""
+"""Seconds for a look through the workspace; after a longer one the list stops for the rest of the run."""
 MAX_FILES: Final = 8
 MINUS: Final = "\N{MINUS SIGN}"
 Counts = tuple[int, int] | None
-"""The numbers of lines added and removed since the prompt. None: unknown."""
+"""Lines added and removed since the prompt. None: unknown."""
 
 
 class Display:
-    """Owns the screen, and the views of the agents on it."""
+    """The screen, and the views of the agents on it."""
 
     keys: Sequence[tuple[str, str]] = KEYS
     """The keys that `/help` lists, each with its meaning."""
@@ -333,7 +333,7 @@ class Display:
     """Whether a person sees which choice an empty line takes."""
 
     has_pages = True
-    """Whether something long has a screen of its own."""
+    """Whether a long text has a screen of its own."""
 
     draws_pictures = True
 
@@ -357,7 +357,7 @@ class Display:
         )
 
     def forget(self) -> None:
-        """Forgets all agents."""
+        """Forget all agents."""
         self.views = Stories()
         self.questions = Questions(asks_always=True)
         self._tried = TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
@@ -370,10 +370,10 @@ class Display:
         self._presented: str | None = None
         """The question that is looked at."""
         self._above: set[tuple[str, str | None]] = set()
-        """The questions whose whole calls were printed, each with the code that a person wants to run instead."""
+        """Questions whose whole calls were printed, each with the code to run instead."""
 
     def show(self, event: ev.Event) -> None:
-        """Handles an event, and prints what it adds."""
+        """Handle an event, and print its addition."""
         self._found = found = blocks(self.views.observe(event), event)
         for settled, its in self._settled.settled(event, found):
             self._records.add(settled, its)
@@ -393,7 +393,7 @@ class Display:
             self.screen.post(drawn)
 
     def retell(self, earlier: Earlier) -> None:
-        """Prints where one was in a session, as it was drawn then; nobody is asked anything again."""
+        """Print the last exchanges of a session as they were drawn then; nobody is asked anything again."""
         title = Text.assemble("resumed ", (visible(earlier.title), "bold"), overflow="fold")
         self.print(Group(Text(), title, *(Text(visible(line), "dim", overflow="fold") for line in earlier.about)))
         for event in map(self._present.as_seen, earlier.events):
@@ -407,7 +407,7 @@ class Display:
             self.print(Text(f"\n{visible(earlier.came_back)}", "dim", overflow="fold"))
 
     def _told_whole(self, request: ev.ApprovalRequest) -> RenderableType | None:
-        """The cell of an earlier question that had no room in its card, if that stood in a window like this one."""
+        """Return the cell of an earlier question that had no room in its card, if that stood in a window like this one."""
         questions = Questions(waiting=[request])
         card = question_card(
             self.views,
@@ -423,7 +423,7 @@ class Display:
         return told
 
     async def draw_files(self, event: ev.Event) -> None:
-        """Names the files that the root has written, and draws the pictures of its cell, if the terminal can."""
+        """Name the files that the root has written, and draw the pictures of its cell, if the terminal can."""
         if (changes := await self._written.after(event, self._found)) is not None:
             self.print(changes)
         draws = self.draws_pictures and event.parent_id is None and not self._verbose
@@ -434,21 +434,21 @@ class Display:
                     screen.post_raw(drawn)
 
     def note(self, text: str) -> None:
-        """Prints a note for the person."""
+        """Print a note for the person."""
         self.print(Text(visible(text), "dim", overflow="fold"))
 
     def hint(self, text: str) -> None:
-        """Shows a note above the input line until something is entered. Args: text: the note; empty: none."""
+        """Show a note above the input line until something is entered. Args: text: the note; empty: none."""
         self._hint = text
 
     def print(self, drawn: RenderableType) -> None:
-        """Puts something into the scrollback."""
+        """Put a drawing into the scrollback."""
         self._story.forget_last()
         self._records.add_drawn(drawn)
         self.screen.post(drawn)
 
     def refresh(self) -> None:
-        """Draws the changing rows again."""
+        """Draw the changing rows again."""
         request = self.questions.current
         if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
@@ -459,12 +459,12 @@ class Display:
         self.screen.refresh(self.questions.shown_id)
 
     def _show_effects(self, request: ev.ApprovalRequest, effects: ev.Effects) -> None:
-        """Shows what a cell would do. The card takes it from the request."""
+        """Show the effects of a cell; the card takes them from the request."""
         del request, effects
         self.refresh()
 
     def print_whole(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
-        """Prints the whole call of a question; until it can be read, no key answers."""
+        """Print the whole call of a question; until it can be read, no key answers."""
         code = self.questions.changed_code(request) if isinstance(request, ev.ApprovalRequest) else None
         if (request.request_id, code) in self._above:
             return
@@ -479,13 +479,13 @@ class Display:
         self.screen.hold_keys()
 
     def list_whole(self, requests: Sequence[ev.ApprovalRequest]) -> None:
-        """Prints the whole calls of several questions, which one key may then answer."""
+        """Print the whole calls of several questions, which one key may then answer."""
         for request in requests:
             self.print_whole(request)
             self.questions.listed.add(request.request_id)
 
     def drawn_question(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> RenderableType:
-        """All of a question: the call, and below it the effects of a cell that is tried."""
+        """Return all of a question: the call, and below it the effects of a tried cell."""
         call = self._drawn_call(request)
         if not (isinstance(request, ev.ApprovalRequest) and is_tried(request)) or (effects := request.effects) is None:
             return call
@@ -496,19 +496,19 @@ class Display:
         return drawn_call(request, self._present.config.workspace, code)
 
     def name(self, agent: "AgentInfo") -> str:
-        """The name of an agent for people."""
+        """Return the name of an agent for people."""
         view = self.views.by_id.get(agent.agent_id)
         return self.views.name(view) if view is not None else short_id(agent.agent_id)
 
     def page_agent(self, view: AgentStory | None) -> None:
-        """Shows all that an agent has done in a pager, which grows with its work."""
+        """Show all that an agent has done in a pager, which grows with its work."""
         if view is None:
             self.note("nothing to show yet")
             return
         self._page(Transcript(self._records, view), at_end=True)
 
     def page_drawn(self, drawn: RenderableType) -> None:
-        """Shows something long in a pager."""
+        """Show a long drawing in a pager."""
         self._page(Paged(drawn), at_end=False)
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
@@ -520,7 +520,7 @@ class Display:
     # What the screen draws
 
     def live(self, rows: int) -> RenderableType | None:
-        """The open question, the children at work, the text that is being written, and the prompts that wait."""
+        """Return the open question, the children at work, the text that is being written, and the prompts that wait."""
         present = self._present
         card = None if self.questions.current is None else self._card
         can_send = present.phase == "running" and card is None
@@ -532,7 +532,7 @@ class Display:
         return Group(*parts) if parts else None
 
     def _card(self, rows: int) -> RenderableType:
-        """The open question; a call that has no room in its card is printed above it."""
+        """Return the open question; a call that has no room in its card is printed above it."""
         request = self.questions.waiting[0]
         is_long = isinstance(request, ev.QuestionRequest) and is_cut(request, self.screen.columns)
         saved = next(
@@ -575,13 +575,13 @@ class Display:
         return "secret" if request.secret else "form" if request.fields else "text"
 
     def status(self) -> str:
-        """The status line: the state and the useful keys."""
+        """Return the status line: the state and the useful keys."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)
 
 
 class WrittenFiles:
-    """Remembers which changes of one run were listed."""
+    """The listed changes of one run."""
 
     def __init__(self, present: Present) -> None:
         self._present = present
@@ -589,7 +589,7 @@ class WrittenFiles:
         self._knows_lines = True
 
     async def after(self, event: ev.Event, told: Sequence[bl.StoryBlock]) -> Text | None:
-        """Returns the list to print after an event. None: nothing new was written. Args: told: the event's blocks."""
+        """Return the list to print after an event. None: nothing new was written. Args: told: the event's blocks."""
         if event.parent_id is not None:
             return None
         if any(isinstance(block, bl.Prompt) for block in told):
@@ -614,7 +614,7 @@ class WrittenFiles:
 
 
 def _drawn(changes: dict[str, Counts]) -> Text:
-    """A line for each file: `± report.md +12 -3`, with a minus sign."""
+    """Return a line for each file: `± report.md +12 -3`, with a minus sign."""
     lines = []
     for path, counts in [*changes.items()][:MAX_FILES]:
         line = Text.assemble(("  ± ", "dim"), one_line(path, 200), overflow="fold")

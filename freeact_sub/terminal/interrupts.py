@@ -18,14 +18,14 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class Interrupts:
-    """Owns the handling of interrupts while the program works; a context manager."""
+    """The handling of interrupts while the program works; a context manager."""
 
     def __init__(self, on_interrupt: Callable[[bool], None]) -> None:
         """Args: on_interrupt: called in the loop at the first interrupt; the argument is False if it was a Ctrl-C."""
         self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
         self.restore_terminal: Callable[[], None] = lambda: None
-        """Called before the program ends at once; the code that changes the terminal's settings sets it."""
+        """A function to call before the program ends at once, set by the code that changes the terminal's settings."""
         self._ignores_keys = False
         self._previous: dict[int, Any] = {}
         self._pending = self._is_ending = False
@@ -40,7 +40,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def interrupt(self) -> None:
-        """Counts one Ctrl-C from the keyboard: passes on the first one before it returns, ends the program at the second.
+        """Count one Ctrl-C from the keyboard: pass on the first one before returning, end the program at the second.
 
         A key that was typed after Ctrl-C is handled after it, even if the terminal sent both at once.
         """
@@ -49,7 +49,7 @@ class Interrupts:
 
     @contextmanager
     def ignoring_keys(self) -> Iterator[None]:
-        """Ignores Ctrl-C while another program has the terminal, because that program gets the key."""
+        """Ignore Ctrl-C while another program has the terminal, because that program gets the key."""
         self._ignores_keys = True
         try:
             yield
@@ -57,15 +57,15 @@ class Interrupts:
             self._ignores_keys = False
 
     def expect_end(self) -> None:
-        """Makes the next Ctrl-C end the program, because the run is already ending."""
+        """Make the next Ctrl-C end the program, because the run is already ending."""
         self._is_ending = True
 
     def reset(self) -> None:
-        """Makes the next interrupt a first one again, because the interrupted run has ended."""
+        """Make the next interrupt a first one again, because the interrupted run has ended."""
         self._pending = self._is_ending = False
 
     def leave_at_once(self) -> None:
-        """Ends the program without any clean-up but the terminal's."""
+        """End the program without any clean-up but the terminal's."""
         self.restore_terminal()
         os._exit(INTERRUPTED)
 

@@ -57,23 +57,23 @@ class InputLine:
         return not self.is_held and self._guard.is_open
 
     def release(self) -> None:
-        """Notes that the question can be read: keys count after a moment."""
+        """Note that the question can be read: keys count after a moment."""
         self.is_held = False
         self._guard.restart()
 
     @property
     def text(self) -> str:
-        """What is typed and not entered."""
+        """The text that is typed and not entered."""
         return self.buffer.text
 
     def prompt(self) -> str:
-        """The text in front of the line."""
+        """Return the text in front of the line."""
         if self._lent is not None:
             return PROMPTS[self._lent]
         return "> " if self._question is None else "? "
 
     def change(self, question_id: str | None) -> bool:
-        """Notes which question is open; returns False if it is the same as before.
+        """Note the open question; return False if it is open already.
 
         Text typed so far is taken off the line, for it was no answer to this question; text typed before the first
         question comes back after the last.
@@ -88,19 +88,19 @@ class InputLine:
         return True
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Lets the person write a text for the open question; `Keyboard.written` receives it."""
+        """Let the person write a text for the open question; `Keyboard.written` receives it."""
         self._lent = purpose
         self.buffer.reset(Document(text))
 
     def clear(self) -> bool:
-        """Empties the line, or ends the text for a question; returns False if it was empty."""
+        """Empty the line, or end the text for a question; return False if it was empty."""
         had_text = bool(self.buffer.text) or self._lent is not None
         self._lent = None
         self.buffer.reset()
         return had_text
 
     def give(self, text: str) -> None:
-        """Puts a text at the start of the line; while a question is open, at the start of the text kept until after it."""
+        """Put a text at the start of the line; while a question is open, at the start of the text kept until after it."""
         if not text:
             return
         is_free = self._question is None and self._lent is None
@@ -112,7 +112,7 @@ class InputLine:
             self._draft = document
 
     def bindings(self) -> KeyBindings:
-        """The bindings of all keys."""
+        """Return the bindings of all keys."""
         keys = KeyBindings()
         asks, writes_code = Condition(self._asks), Condition(lambda: self._lent == "code")
         typing = ~is_searching
@@ -139,7 +139,7 @@ class InputLine:
         return keys
 
     def _escape(self, event: KeyPressEvent) -> None:
-        """Closes the menu, or a text for a question; otherwise passes the key to the `Keyboard`."""
+        """Close the menu, or a text for a question; otherwise pass the key to the `Keyboard`."""
         if len(event.key_processor.key_buffer) != 1:
             return  # it begins a sequence of the terminal that nobody knows
         if self.buffer.complete_state is not None:
@@ -150,11 +150,11 @@ class InputLine:
             self._keyboard.escape()
 
     def _asks(self) -> bool:
-        """Whether a key may be an answer: a question is open, and nothing is being written."""
+        """Return whether a key may be an answer: a question is open, and nothing is being written."""
         return self._question is not None and self._lent is None and not self.buffer.text
 
     def _key(self, event: KeyPressEvent) -> None:
-        """Takes a key at an open question: an answer, the beginning of a text, or meant for what stood there before."""
+        """Take a key at an open question: an answer, the beginning of a text, or meant for what stood there before."""
         pressed = event.key_sequence[-1].key
         is_paste = pressed == Keys.BracketedPaste
         text = event.data.replace("\r\n", "\n").replace("\r", "\n") if is_paste else event.data
@@ -170,7 +170,7 @@ class InputLine:
             self.buffer.insert_text(text)
 
     def _after_answer(self, event: KeyPressEvent) -> None:
-        """Takes a key right after an answer: the rest of its word, or something else."""
+        """Take a key right after an answer: the rest of its word, or something else."""
         if not self._guard.drops(event.data):
             event.app.key_processor.feed(event.key_sequence[-1], first=True)
 
@@ -184,7 +184,7 @@ class InputLine:
             event.current_buffer.auto_up(count=event.arg)
 
     def offer(self, beginning: str) -> None:
-        """Puts the beginning of a command into the line, with the menu of possible continuations."""
+        """Put the beginning of a command into the line, with the menu of possible continuations."""
         self.buffer.reset(Document(beginning))
         self.buffer.start_completion()
 
@@ -231,7 +231,7 @@ class KeptPrompts(FileHistory):
         self._is_told = False
 
     def store_string(self, string: str) -> None:
-        """See prompt_toolkit."""
+        """Store a prompt."""
         try:
             super().store_string(string)
         except OSError as error:
@@ -243,13 +243,13 @@ class KeptPrompts(FileHistory):
 
 
 class LineCompleter(Completer):
-    """Completes `/` commands, files after `@`, and what MCP servers offer for both."""
+    """Completions of `/` commands, of files after `@`, and of the offers of MCP servers."""
 
     def __init__(self, offers: Callable[[str], Iterable[tuple[str, str]]]) -> None:
         self._offers = offers
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """See prompt_toolkit."""
+        """Yield the completions of a document."""
         del complete_event
         line = document.text_before_cursor
         if line.startswith("/") and "\n" not in line:

@@ -53,7 +53,7 @@ WRITTEN: Final = ("home", "end", "space")
 
 
 def matching(texts: Sequence[str], words: Sequence[str]) -> Sequence[int]:
-    """The places of the texts that have all words, in whatever case."""
+    """Return the places of the texts that have all words, in any case."""
     wanted = [word.lower() for word in words]
     if not wanted:
         return range(len(texts))
@@ -66,7 +66,7 @@ class Listing:
     hints: Sequence[str]
     """The keys, most useful first. The line of the state names as many as fit."""
     other_rows = 1
-    """The rows of the window that are none of the list."""
+    """Rows of the window outside the list."""
     _application: Application[None]
 
     def __init__(self, prompt: str = "") -> None:
@@ -75,17 +75,17 @@ class Listing:
         self._top = 0
         self._height = 0
         self._is_reading = False
-        """Another thread reads or draws what is to be shown."""
+        """Whether another thread reads or draws the content."""
         self._query = Buffer(multiline=False, on_text_changed=lambda _: self._change())
         self._writes = Condition(lambda: bool(self._prompt))
 
     def leave(self) -> None:
-        """Ends it; does nothing if it has ended."""
+        """End the list; do nothing if it has ended."""
         if self._application.is_running and not self._application.is_done:
             self._application.exit()
 
     def application(self, source: Input, output: Output, *, height: int = 0) -> Application[None]:
-        """The application that draws it. Args: source, output: the terminal. height: of the list; 0: all rows."""
+        """Return the application of the list. Args: source, output: the terminal. height: the list's; 0: all rows."""
         self._height = height
         self._input = Window(BufferControl(self._query, input_processors=[BeforeInput(lambda: self._prompt)]), height=1)
         control = FormattedTextControl(self._shown, focusable=True, show_cursor=False)
@@ -145,10 +145,10 @@ class Listing:
         self._back()
 
     def _change(self) -> None:
-        """Follows a change of the text that is written."""
+        """Follow a change of the written text."""
 
     def _look(self) -> None:
-        """Reads what is to be shown, before each drawing."""
+        """Read the content, before each drawing."""
         raise NotImplementedError
 
     def _enter(self) -> None:
@@ -158,7 +158,6 @@ class Listing:
         raise NotImplementedError
 
     def _state(self) -> Sequence[str]:
-        """Words at the beginning of the last line."""
         raise NotImplementedError
 
     def _shown(self) -> StyleAndTextTuples:
@@ -173,31 +172,31 @@ class Row:
     text: str
     note: str = ""
     words: str = ""
-    """What is searched; empty: the text."""
+    """The searched words; empty: the text."""
     group: str = ""
     """The heading of the rows of its kind, which stand together."""
     drawn: Callable[[int], str] | None = None
-    """Draws it in so many columns. None: its text and its note."""
+    """A function that draws the row in so many columns. None: its text and its note."""
 
     def in_columns(self, columns: int, widest: int) -> str:
-        """The row as it is drawn. Args: widest: the columns of the longest text."""
+        """Return the drawn row. Args: widest: the columns of the longest text."""
         text = self.drawn(columns) if self.drawn else f"{set_cell_size(visible(self.text), widest)}  {visible(self.note)}"
         return set_cell_size(text, columns)
 
 
 class Chooser(Listing):
-    """Lets a person choose. `chosen` is the value of the row afterwards; None: none was chosen."""
+    """A choice by a person. `chosen` is the value of the row afterwards; None: none was chosen."""
 
     other_rows = 2
 
     def __init__(self, prompt: str, load: Callable[[], Sequence[Row]], *, takes: str, none: str) -> None:
-        """Makes it.
+        """Make the list.
 
         Args:
             prompt: Stands before the text that filters the rows.
-            load: Reads them; called in another thread.
-            takes: What Enter does.
-            none: Says that there are none.
+            load: Reads the rows; called in another thread.
+            takes: The action of Enter.
+            none: The words for no rows.
         """
         super().__init__(prompt)
         self.chosen: str | None = None
@@ -277,13 +276,13 @@ MAX_ROWS: Final = 12
 
 
 def choose(chooser: Chooser, terminal: TextIO, *, draws: bool, head: str = "") -> str | None:
-    """Returns the value of the row that a person chooses, before a conversation begins; None if none is wanted.
+    """Return the value of the row that a person chooses, before a conversation begins; None if none is wanted.
 
     Args:
         chooser: The list.
         terminal: The stream for the question; the answer is read from standard input.
         draws: Whether the terminal can move its cursor.
-        head: What is to be chosen, in one or more lines above the rows. Empty: the list has the whole window.
+        head: The question, in one or more lines above the rows. Empty: the list has the whole window.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed.
@@ -333,12 +332,12 @@ _FOLDED: Final = re.compile(r"\s*… [\d,]+ more lines? \(")
 
 
 class Pager(Listing):
-    """Shows one content."""
+    """A list of the lines of one content."""
 
     def __init__(
         self, paged: Paged, text_of: Callable[[RenderableType, int], str], asks: Callable[[], str], *, at_end: bool
     ) -> None:
-        """Makes it.
+        """Make the pager.
 
         Args:
             paged: The content.
@@ -353,9 +352,9 @@ class Pager(Listing):
         self._at_end = at_end
         self._drawn_for: tuple[int, int, int] | None = None
         self._unfolded = 0
-        """Changes with each block that is unfolded or folded."""
+        """A number that changes with each block that is unfolded or folded."""
         self._then: Callable[[], None] | None = None
-        """Called after the next drawing."""
+        """A function to call after the next drawing."""
         self._texts: dict[Block, tuple[tuple[int, ...], list[str]]] = {}
         """The lines of each block, and the width and state for which they were drawn."""
         self._lines: list[str] = []
@@ -394,7 +393,7 @@ class Pager(Listing):
         return keys
 
     def _ask(self, prompt: str) -> None:
-        """Lets the person write what is searched (`/`), or what lines must have (`&`)."""
+        """Let the person write a text to search (`/`), or to filter lines by (`&`)."""
         self._prompt = prompt
         self._query.reset()
         self._application.layout.focus(self._input)
@@ -441,7 +440,7 @@ class Pager(Listing):
                 self._top, self._at_end = at, False  # the line that was searched stands first, also at the end
 
     def _unfold_to_look(self) -> None:
-        """Unfolds all, for what is folded is searched too, and goes to what was searched."""
+        """Unfold all, for folded lines are searched too, and go to the searched text."""
         self._then = self._unfold_to_look if self._drawn_for is None else self._find_first if self._wanted else None
         if self._drawn_for is not None:
             self._unfold(self._foldable, are_open=True)
@@ -457,12 +456,11 @@ class Pager(Listing):
 
     @property
     def _selected(self) -> Block | None:
-        """Return the block that Enter unfolds: the one to which the person has moved, or the last one on the screen."""
+        """The block that Enter unfolds: the one to which the person has moved, or the last one on the screen."""
         shown = [block for block in self._foldable if self._is_shown(block)]
         return self._chosen if self._chosen in shown else shown[-1] if shown else None
 
     def _range(self, block: Block) -> range:
-        """The numbers of its lines."""
         later = [start for start in self._starts.values() if start > self._starts[block]]
         return range(self._starts[block], later[0] if later else len(self._plain))
 
@@ -471,7 +469,7 @@ class Pager(Listing):
         return lines.start < self._top + self._rows and lines.stop > self._top
 
     def _choose(self, step: int) -> None:
-        """Moves to the next block that can be unfolded."""
+        """Move to the next block that can be unfolded."""
         blocks, present = self._foldable, self._selected
         if not blocks:
             return
@@ -493,11 +491,11 @@ class Pager(Listing):
             self._unfold([block], are_open=not block.is_open)
 
     def _unfold_all(self) -> None:
-        """Unfolds all, or folds all if nothing is folded."""
+        """Unfold all, or fold all if nothing is folded."""
         self._unfold(self._foldable, are_open=not all(block.is_open for block in self._foldable))
 
     def _unfold(self, blocks: Sequence[Block], *, are_open: bool) -> None:
-        """Unfolds or folds blocks; the lines on the screen keep their place."""
+        """Unfold or fold blocks; the lines on the screen keep their place."""
         changed = [block for block in blocks if block.is_open != are_open]
         if not changed:
             self._carry_on()
@@ -516,13 +514,13 @@ class Pager(Listing):
         self._chosen, self._at_end, self._then = kept, False, stay
 
     def _carry_on(self) -> None:
-        """Runs the calls that wait for the whole content to be drawn."""
+        """Run the calls that wait for the whole content to be drawn."""
         then, self._then = self._then, None
         if then is not None:
             then()
 
     def _marked(self) -> set[int]:
-        """The lines that show which block Enter unfolds."""
+        """Return the lines that show which block Enter unfolds."""
         if (block := self._selected) is None:
             return set()
         lines = [number for number in self._range(block) if self._plain[number].strip()]
@@ -534,7 +532,7 @@ class Pager(Listing):
     # Drawing
 
     def _look(self) -> None:
-        """Draws the content again if the window's width or the content has changed."""
+        """Draw the content again if the window's width or the content has changed."""
         columns = self._size[1]
         wanted = (columns, self._paged.version(), self._unfolded)
         if wanted != self._drawn_for and not self._is_reading:
@@ -554,7 +552,6 @@ class Pager(Listing):
         self._application.invalidate()
 
     def _laid(self, news: Any, columns: int) -> tuple[list[str], dict[Block, int]]:
-        """The lines of all blocks, and where each begins."""
         lines: list[str] = []
         starts: dict[Block, int] = {}
         known, self._texts = self._texts, {}

@@ -21,7 +21,7 @@ CHUNK: Final = 4096
 
 
 def main() -> int:
-    """Returns the exit status; a picture that cannot be read ends it by an error."""
+    """Return the exit status; a picture that cannot be read ends it by an error."""
     way, *numbers = sys.argv[1:]
     columns, rows, width, height = map(int, numbers)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def fitted(wide: float, high: float, columns: int, rows: int) -> tuple[int, int]:
-    """The columns and rows of a picture of this size, in characters: shrunk as far as needed, never enlarged."""
+    """Return the columns and rows of a picture of this size, in characters: shrunk as far as needed, never enlarged."""
     scale = min(1.0, columns / wide, rows / high)
     return max(1, min(columns, round(wide * scale))), max(1, min(rows, round(high * scale)))
 

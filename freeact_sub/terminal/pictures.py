@@ -20,7 +20,7 @@ from freeact_sub.system.safe_files import read_file
 
 MAX_BYTES: Final = 8_000_000
 MAX_SHOWN: Final = 4
-"""Pictures that are drawn of one cell; of the others only the paths are shown."""
+"""Most pictures to draw of one cell; of the others only the paths are shown."""
 MAX_COLUMNS: Final = 90
 MAX_ROWS: Final = 24
 LIMIT_SECONDS: Final = 60.0
@@ -35,7 +35,7 @@ CELL: Final = (10, 20)
 
 
 class Pictures:
-    """Draws pictures in one terminal."""
+    """Pictures in one terminal."""
 
     def __init__(self, setting: Literal["auto"] | Way) -> None:
         """Args: setting: `terminal.pictures`."""
@@ -47,7 +47,7 @@ class Pictures:
         return self.way != "off" and importlib.util.find_spec("textual_image") is None
 
     async def drawn(self, file: Path, columns: int, rows: int, cell: tuple[int, int]) -> str:
-        """Text that draws a picture and ends in the first column of the row below. Empty: it cannot be drawn.
+        """Return text that draws a picture and ends in the first column of the row below. Empty: it cannot be drawn.
 
         Args:
             file: The picture.
@@ -71,7 +71,7 @@ class Pictures:
 
 
 async def _encoded(content: bytes, arguments: list[str]) -> str:
-    """The encoder's output; empty if it fails. `-P`: the agent's working directory holds none of our modules."""
+    """Return the encoder's output; empty if it fails. `-P`: the agent's working directory holds none of our modules."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -94,9 +94,9 @@ async def _encoded(content: bytes, arguments: list[str]) -> str:
 
 
 def way_of(setting: Literal["auto"] | Way, environment: Mapping[str, str]) -> Way:
-    """The way to draw pictures.
+    """Return the way to draw pictures.
 
-    It does not query the terminal, whose answer may land in a shell.
+    The terminal is not queried: its answer may land in a shell.
 
     Args:
         setting: `terminal.pictures`.
@@ -117,7 +117,7 @@ def way_of(setting: Literal["auto"] | Way, environment: Mapping[str, str]) -> Wa
 
 
 def cell_size(terminal: int) -> tuple[int, int]:
-    """The width and height of a character in pixels. Args: terminal: a descriptor."""
+    """Return the width and height of a character in pixels. Args: terminal: a descriptor."""
     try:
         answer = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
     except OSError:

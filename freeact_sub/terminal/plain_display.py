@@ -41,7 +41,7 @@ TYPE: Final = "type {hint}, then Enter; Ctrl-D gives no answer"
 
 
 class PlainDisplay(Display):
-    """Prints what happens, and nothing twice."""
+    """A display that prints each event, and nothing twice."""
 
     highlights = False
 
@@ -54,7 +54,7 @@ class PlainDisplay(Display):
         return PlainScreen(keyboard, other_program=other_program, is_free=self._is_free)
 
     def forget(self) -> None:
-        """Forgets all agents."""
+        """Forget all agents."""
         super().forget()
         self.views.called = self._called
         self._lines = PlainLines(self.views, self._name)
@@ -89,7 +89,7 @@ class PlainDisplay(Display):
             self.screen.post_raw(f"{counted(left, 'more line')} of output are not printed here (/show {name} prints them)\n")
 
     def _folded(self, cell: tuple[str, str | None], block: bl.StoryBlock) -> Iterator[bl.StoryBlock]:
-        """The block without what is too long to be read in between; nothing if it is the end of a cell like others."""
+        """Yield the block without texts too long to be read in between; nothing if it is the end of a cell like others."""
         if isinstance(block, bl.Output) and block.goes_on:
             room = max(0, OUTPUT_LINES - self._printed[cell])
             self._printed[cell] += sum(part.text.count("\n") + 1 for part in block.parts)
@@ -103,7 +103,7 @@ class PlainDisplay(Display):
             yield block
 
     def _name(self, view: AgentStory) -> str:
-        """`agent` for the root; of a child its label, its type or its short id, whichever says more and fits it alone."""
+        """Return `agent` for the root; for a child its label, type or short id, whichever says more and fits it alone."""
         view = self.views.by_id.get(view.agent_id, view)
         if view.parent_id is None:
             return "agent"
@@ -118,12 +118,12 @@ class PlainDisplay(Display):
         return "an agent" if view is None else self._name(view)
 
     def hint(self, text: str) -> None:
-        """Prints the note."""
+        """Print the note."""
         if text:
             self.note(text)
 
     def refresh(self) -> None:
-        """Prints the open question, once, and the prompts that wait."""
+        """Print the open question, once, and the prompts that wait."""
         request = self.questions.current
         self.screen.line.expects = self._expected()
         if (place := self.questions.place) != self._asked:
@@ -144,7 +144,7 @@ class PlainDisplay(Display):
         self.screen.refresh(self.questions.shown_id)
 
     def _ask(self, request: ev.ApprovalRequest | ev.QuestionRequest, *, goes_on: bool) -> None:
-        """Prints a question. Args: goes_on: only its next field, or the same one again."""
+        """Print a question. Args: goes_on: whether only its next field is printed, or the same one again."""
         view = self.views.of(request)
         who = self._name(view)
         head, text, *notes = question_lines(self.questions, request, who)
@@ -168,7 +168,7 @@ class PlainDisplay(Display):
         self.refresh()
 
     def page_agent(self, view: AgentStory | None) -> None:
-        """Prints all that an agent has done."""
+        """Print all that an agent has done."""
         if view is None:
             self.note("nothing to show yet")
             return
@@ -182,7 +182,7 @@ class PlainDisplay(Display):
                 self.screen.post_raw(told.write(entry))
 
     def page_drawn(self, drawn: RenderableType) -> None:
-        """Prints something long."""
+        """Print a long drawing."""
         self.print(drawn)
 
     def _is_free(self) -> bool:
@@ -190,7 +190,7 @@ class PlainDisplay(Display):
 
 
 def is_told(block: bl.StoryBlock, *, is_root: bool) -> bool:
-    """Whether a person is told of it, unless everything is told."""
+    """Return whether a person is told of a block, unless everything is told."""
     match block:
         case bl.CallStep(tool_name="task"):
             return False  # a child tells that it starts, and its end
@@ -202,7 +202,7 @@ def is_told(block: bl.StoryBlock, *, is_root: bool) -> bool:
 
 
 def _cut(block: bl.StoryBlock, most: int, note: str = "") -> bl.StoryBlock:
-    """The block with the first lines of its text. Args: note: stands for the others."""
+    """Return the block with the first lines of its text. Args: note: stands for the others."""
     kept = []
     for part in block.parts:
         lines = part.text.split("\n")

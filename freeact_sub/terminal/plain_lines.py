@@ -16,7 +16,7 @@ from freeact_sub.text import clean
 
 
 class PlainLines:
-    """Writes the events of a run as lines, one after the other."""
+    """The events of a run as lines, one after the other."""
 
     def __init__(self, views: Stories, name: Callable[[AgentStory], str] | None = None) -> None:
         """Args: views: observes each event before it is written here. name: names agents for a person. None: it is a log."""
@@ -58,7 +58,6 @@ class PlainLines:
 
 
 def _texts(block: StoryBlock) -> Iterator[tuple[str, str]]:
-    """Return titles with their texts."""
     texts = [clean(part.text) for part in block.parts if not part.name and not part.brief]
     if block.goes_on:
         lines = (line for part in block.parts for line in ([part.text] if part.form == "bundle" else part.text.split("\n")))

@@ -47,7 +47,7 @@ class Compaction:
         return "a summary"
 
     def run(self, agent: "Agent") -> "Run":
-        """Starts it."""
+        """Start the compaction."""
         return agent.run_compaction(self.keep)
 
 
@@ -68,11 +68,11 @@ class TypedCommand:
         return f"!{self.command}"
 
     def run(self, agent: "Agent") -> "Run":
-        """Starts it."""
+        """Start the command."""
         return agent.run_cell(self.code)
 
     def answers(self, event: ev.Event) -> bool:
-        """Whether the event asks about this command, which the person allowed by typing it. Rules may still deny it."""
+        """Return whether the event asks about this command, which the person allowed by typing. Rules may still deny it."""
         if not isinstance(event, ev.ApprovalRequest):
             return False
         call = event.call
@@ -109,7 +109,7 @@ class Opening:
     async def done(
         self, agent: "Agent", open_session: "OpenSession | None", settings: Mapping[str, Any]
     ) -> "tuple[Agent, str]":
-        """Opens the session. Returns: the open agent to continue with, and a note for the person.
+        """Open the session. Returns: The open agent to continue with, and a note for the person.
 
         If it is a new agent, the caller closes the earlier one.
         """
@@ -131,7 +131,7 @@ class Opening:
         return other, what + back
 
     def _found(self, agent: "Agent") -> str | None:
-        """The id of the session; None: list the sessions."""
+        """Return the id of the session; None: list the sessions."""
         if self.session in ("", NEW):
             return self.session or None
         found = agent.sessions.find(self.session).session_id
@@ -141,7 +141,7 @@ class Opening:
 
 
 async def opened(open_session: "OpenSession", session: str, settings: Mapping[str, Any]) -> "Agent":
-    """The open agent of a session. Args: see `OpenSession`.
+    """Return the open agent of a session. Args: see `OpenSession`.
 
     Raises:
         FreeactError: It cannot be opened.
@@ -157,7 +157,7 @@ async def opened(open_session: "OpenSession", session: str, settings: Mapping[st
 
 
 def earlier_sessions(agent: "Agent") -> "list[StoredSession]":
-    """The sessions of this agent's folder that have a prompt, the newest first, without its own. It reads files.
+    """Return the sessions of this agent's folder that have a prompt, the newest first, without its own. Reads files.
 
     Raises:
         SessionError: They cannot be read.
@@ -167,12 +167,12 @@ def earlier_sessions(agent: "Agent") -> "list[StoredSession]":
 
 
 WIDE: Final = 76
-"""Columns from which on a session shows more than its age."""
+"""Least columns in which a session shows more than its age."""
 GROUPS: Final = ("this folder", "other folders", "runs of one prompt")
 
 
 def session_rows(store: "SessionStore", workspace: Path, without: str | None = None) -> list[Row]:
-    """All sessions that have a prompt, to choose from. Args: without: the id of one to leave out.
+    """Return all sessions that have a prompt, as rows. Args: without: the id of one to leave out.
 
     Raises:
         SessionError: They cannot be read.
@@ -199,12 +199,12 @@ def session_rows(store: "SessionStore", workspace: Path, without: str | None = N
 
 
 def session_chooser(store: "SessionStore", workspace: Path, without: str | None = None) -> Chooser:
-    """The list of `session_rows`."""
+    """Return the list of `session_rows`."""
     return Chooser("resume: ", lambda: session_rows(store, workspace, without), takes="resumes", none="no session to resume")
 
 
 def session_row(session: "StoredSession", columns: int, *, names_folder: bool, is_open: bool) -> str:
-    """A session in one row: its title, and at the right end its age and size. Args: is_open: by another program."""
+    """Return a session in one row: its title, and at the right end its age and size. Args: is_open: by another program."""
     is_wide, now = columns >= WIDE, time.time()
     facts = session_facts(session, now) if is_wide else ago(session.updated, now)
     if is_open:
@@ -216,7 +216,7 @@ def session_row(session: "StoredSession", columns: int, *, names_folder: bool, i
 
 
 def sessions_text(agent: "Agent") -> str:
-    """The sessions of this agent's folder to choose from, the newest first. It reads files.
+    """Return the sessions of this agent's folder to choose from, the newest first. Reads files.
 
     Raises:
         SessionError: They cannot be read.
@@ -236,15 +236,15 @@ Typed: Final = str | TypedCommand
 
 
 class Waiting:
-    """Holds the waiting entries in order."""
+    """The waiting entries, in order."""
 
     def __init__(self) -> None:
         self._asked: list[Asked] = []
         self._changed = asyncio.Event()
         self.is_awaited = False
-        """An entry would begin at once."""
+        """Whether an entry would begin at once."""
         self.began_at_once = False
-        """The last entry did."""
+        """Whether the last entry began at once."""
 
     @property
     def typed(self) -> list[str]:
@@ -257,27 +257,27 @@ class Waiting:
         return len(self._asked)
 
     def put(self, asked: Asked) -> None:
-        """Adds an entry at the end."""
+        """Add an entry at the end."""
         self.began_at_once, self.is_awaited = self.is_awaited, False
         self._asked.append(asked)
         self._changed.set()
 
     def take_back(self, count: int = 0, kinds: Any = Typed) -> list[Any]:
-        """Removes entries and returns them in order.
+        """Remove entries and return them in order.
 
         Args:
-            count: How many, from the last one on. 0: all.
+            count: Their number, from the last one on. 0: all.
             kinds: Their types.
         """
         found = [number for number, asked in enumerate(self._asked) if isinstance(asked, kinds)][-count:]
         return [self._asked.pop(number) for number in reversed(found)][::-1]
 
     def expect(self) -> None:
-        """Notes that the next entry begins as soon as it is there."""
+        """Note that the next entry begins as soon as it is there."""
         self.is_awaited = not self._asked
 
     async def next(self) -> Asked:
-        """Waits for the next one, and takes it out."""
+        """Wait for the next entry, and take it out."""
         while not self._asked:
             self._changed.clear()
             await self._changed.wait()
@@ -302,7 +302,7 @@ class Present:
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
     asked_to_leave: float | None = None
-    """When a Ctrl-D was asked back, on the event loop's clock; nothing was entered since. None: none was."""
+    """Time of the last Ctrl-D that was asked back, on the event loop's clock, if nothing was entered since."""
     sent: list[tuple[str, str]] = field(default_factory=list)
     """The lines that were sent to the agent at work, each with the text that its model gets."""
     sent_to_children: dict[str, list[str]] = field(default_factory=dict)
@@ -313,7 +313,7 @@ class Present:
     """Settings (`mode`, `model`) that the person has chosen, for the agents that are opened from now on."""
 
     _code_rule: tuple[Any, str] = (None, "")
-    """What `code_rule` was last made of, and the result."""
+    """The inputs of the last `code_rule`, and its result."""
     typed: dict[str, str] = field(default_factory=dict)
     """The typed lines, by the prompts that were made of them."""
 
@@ -334,7 +334,7 @@ class Present:
 
     @property
     def code_rule(self) -> str:
-        """Where the rule stands by which cells run unasked, although the mode asks; empty: they are asked about."""
+        """The place of the rule by which cells run unasked, although the mode asks; empty: they are asked about."""
         session = self.agent.allowed if self.agent is not None else ()
         marks = tuple(map(_changed, self.config.permission_files))
         if not session and not any(marks):
@@ -356,7 +356,7 @@ class Present:
 
 
 def _changed(file: Path) -> int:
-    """When a file was changed; 0: there is none."""
+    """Return the time of a file's last change; 0: there is none."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

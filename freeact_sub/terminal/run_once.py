@@ -1,4 +1,4 @@
-"""Runs one prompt to one answer without an input line: for pipes, logs and programs.
+"""One prompt, run to one answer without an input line: for pipes, logs and programs.
 
 Reading goes on while a person is asked: questions are queued by the `Approver`. Writing happens in a thread, so a reader of
 the pipe that is slow slows the agents, but never the event loop; one that has gone away ends the run quietly.
@@ -33,14 +33,14 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Run, RunResult
 
 OpenAgent: TypeAlias = "Callable[[], Agent]"
-"""Makes the agent. Called in a thread, because its imports take a second or two."""
+"""A function that makes the agent. Called in a thread, because its imports take a second or two."""
 
 PrepareAgent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Agent]]"
-"""Makes the agent, or a context manager that opens one and prepares its kernel. Called in a thread, as `OpenAgent` is."""
+"""A function that makes the agent, or a context manager that opens one and prepares its kernel. Called as `OpenAgent`."""
 
 OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
-"""Makes the agent of a session: `new`, or the id of a session to continue. The given settings replace the program's.
-Called in a thread."""
+"""A function that makes the agent of a session: `new`, or the id of one to continue. The given settings replace the
+program's. Called in a thread."""
 
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
@@ -59,14 +59,14 @@ async def run_once(
     approver: Approver,
     verbose: bool = False,
 ) -> int:
-    """Runs a prompt, writes its events to standard output; returns the program's exit status.
+    """Run a prompt, and write its events to standard output; return the program's exit status.
 
     Args:
         open_agent: Makes the agent.
-        prompt: The prompt. What it names by `@` goes along.
+        prompt: The prompt. Attachments that it names by `@` go along.
         piped: Data that goes along.
         output: The form of the output.
-        log: The form in which everything is written to standard error too. None: nothing is.
+        log: The form in which everything is written to standard error too.
         approver: Answers the approval requests.
         verbose: Draw everything that every agent does.
     """
@@ -74,7 +74,7 @@ async def run_once(
 
 
 def exit_status(result: "RunResult") -> int:
-    """0: completed. 130: interrupted. 1: any other ending, and a run in which nothing was done because nobody was there."""
+    """Return 0: completed; 130: interrupted; 1: another ending, or nothing done because nobody was there."""
     return 1 if result.unattended else {"completed": 0, "cancelled": INTERRUPTED}.get(result.status, 1)
 
 
@@ -83,7 +83,7 @@ class _OneRun:
         self._views = Stories()
         self._answers_alone = output == "text" and log is None
         self._tells = log is not None or (output in ("rich", "plain") and sys.stdout.isatty())
-        """Whoever reads standard error sees the story, with its warnings."""
+        """Whether standard error has the story, with its warnings."""
         self._pipe = Pipe(sys.stdout, encoding="utf-8" if output == "json" else sys.stdout.encoding)
         self._writers = [(self._pipe, _writer(output, self._views, sys.stdout, verbose=verbose, complains=log is None))]
         if log is not None:
@@ -137,17 +137,17 @@ class _OneRun:
 
 
 class Pipe:
-    """Writes to a standard stream in a thread."""
+    """A standard stream, written to in a thread."""
 
     def __init__(self, stream: TextIO, *, encoding: str) -> None:
         """Args: stream: where it writes. encoding: of the text; what it cannot express is written as an escape."""
         self._stream = stream
         self._encoding = encoding
         self.closed = False
-        """True after the reader of the output is gone."""
+        """Whether the reader of the output is gone."""
 
     async def write(self, text: str) -> None:
-        """Writes all of the text; drops it if nobody reads any more.
+        """Write all of the text; drop it if nobody reads any more.
 
         Raises:
             FreeactError: Writing failed for another reason, such as a full disk.
@@ -170,7 +170,6 @@ class Pipe:
 def _with_data(
     agent: "Agent", prompt: str, pictures: "list[BinaryContent]", piped: Piped
 ) -> "tuple[str, list[BinaryContent]]":
-    """Return the prompt with the piped data."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     from freeact_sub.agents.life import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import

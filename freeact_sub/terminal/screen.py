@@ -61,24 +61,24 @@ from freeact_sub.terminal.pictures import cell_size
 from freeact_sub.terminal.surface import Attention, Keyboard, Notify, OtherProgram, Surface
 
 RESIZED_SECONDS: Final = 0.3
-"""For so long after a change of the window few rows are drawn: those that the next one moves off it are not erased."""
+"""Seconds after a change of the window with few drawn rows: rows that the next change moves off it are not erased."""
 RESIZED_ROWS: Final = 3
 WAITING_CHARS: Final = 100_000
 """Characters that may wait to be printed before `drained` waits."""
 REFRESH_SECONDS: Final = 0.5
 DRAW_SECONDS: Final = 0.05
-"""The least number of seconds between two drawings."""
+"""Least seconds between two drawings."""
 INPUT_ROWS: Final = 8
 MENU_ROWS: Final = 8
 ESCAPE_SECONDS: Final = 0.1
-"""The seconds after which an Escape is a key and not the beginning of a sequence."""
+"""Seconds after which an Escape is a key and not the beginning of a sequence."""
 KEYS_SECONDS: Final = 0.4
-"""The seconds within which Escape and another key are one key combination, such as Escape and Enter."""
+"""Seconds within which Escape and another key are one combination, such as Escape and Enter."""
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
 class Screen(Surface):
-    """Owns the terminal of an interactive session; an async context manager."""
+    """The terminal of an interactive session; an async context manager."""
 
     line: InputLine
 
@@ -91,13 +91,13 @@ class Screen(Surface):
         notify: Notify = "auto",
         other_program: OtherProgram = nullcontext,
     ) -> None:
-        """Makes it.
+        """Make the screen.
 
         Args:
             live: Returns the drawing above the input line, in at most so many rows.
             status: Returns the line below it.
             keyboard: Gets keys and lines.
-            notify: How a person is called who looks elsewhere.
+            notify: The way to call a person who looks elsewhere.
             other_program: See `OtherProgram`.
         """
         super().__init__(keyboard, other_program)
@@ -117,7 +117,7 @@ class Screen(Surface):
         self._live = ""
         self._size = self._output.get_size()
         self._resized_at = -RESIZED_SECONDS
-        """On the event loop's clock."""
+        """The last change of the window, on the event loop's clock."""
         self._narrowed = False
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
@@ -144,18 +144,18 @@ class Screen(Surface):
             self._write("".join(self._printed))
 
     async def shown(self) -> None:
-        """Waits until the input line is drawn for the first time."""
+        """Wait until the input line is drawn for the first time."""
         await self._shown.wait()
 
     def post(self, renderable: RenderableType) -> None:
-        """Prints a finished block, after all earlier ones."""
+        """Print a finished block, after all earlier ones."""
         self._fit_console()
         with self.console.capture() as capture:
             self.console.print(renderable)
         self.post_raw(capture.get())
 
     def post_raw(self, text: str) -> None:
-        """Prints a text that ends in the first column of a row, as it is."""
+        """Print a text that ends in the first column of a row, as it is."""
         self._printed.append(text)
         self._waiting_chars += len(text)
         self._changed.set()
@@ -195,7 +195,7 @@ class Screen(Surface):
         return self._narrowed
 
     def hold_keys(self) -> None:
-        """Lets no key answer the open question until all that was posted can be read."""
+        """Let no key answer the open question until all that was posted can be read."""
         self.line.is_held = True
 
     @property
@@ -204,29 +204,29 @@ class Screen(Surface):
         return cell_size(self._stdout.fileno())
 
     def write_raw(self, text: str) -> None:
-        """Writes a sequence that the terminal obeys and does not draw."""
+        """Write a sequence that the terminal obeys and does not draw."""
         self._write(text)
 
     async def drained(self) -> None:
-        """Waits while more than `WAITING_CHARS` are not printed yet."""
+        """Wait while more than `WAITING_CHARS` are not printed yet."""
         while self._waiting_chars > WAITING_CHARS and not self._closing:
             self._drained.clear()
             await self._drained.wait()
 
     def refresh(self, question_id: str | None) -> None:
-        """Draws the changing rows again. Args: question_id: the question that is open, or None."""
+        """Draw the changing rows again. Args: question_id: the question that is open, or None."""
         if self.line.change(question_id) and self._application.layout.is_searching:
             with set_app(self._application):
                 search.stop_search()
         self._application.invalidate()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Gives the terminal to another program, such as an editor, until it ends; returns False if it cannot be started."""
+        """Give the terminal to another program, such as an editor, until it ends; return False if it cannot be started."""
         async with self._given_away():
             return not self._closing and await super().run_outside(command)
 
     async def show_pages(self, listing: Listing) -> None:
-        """Shows something long in the alternate screen until the person leaves it."""
+        """Show a list in the alternate screen until the person leaves it."""
         async with self._given_away():
             if self._closing:  # it has waited for another one
                 return
@@ -240,7 +240,7 @@ class Screen(Surface):
 
     @asynccontextmanager
     async def _given_away(self) -> AsyncIterator[None]:
-        """Stops drawing meanwhile; posted blocks wait."""
+        """Stop drawing meanwhile; posted blocks wait."""
         with set_app(self._application):
             async with in_terminal():
                 self._output.is_away = True
@@ -251,7 +251,7 @@ class Screen(Surface):
                     self._changed.set()
 
     def restore(self) -> None:
-        """Restores the terminal's settings at once, for a program that is about to end.
+        """Restore the terminal's settings at once, for a program that is about to end.
 
         A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
         """
@@ -366,7 +366,7 @@ class Screen(Surface):
         return loop.time() - self._resized_at < RESIZED_SECONDS
 
     def _fit_console(self) -> int:
-        """Sets the console to the terminal's size; returns the number of rows."""
+        """Set the console to the terminal's size; return the number of rows."""
         size = self._output.get_size()
         self.console.size = (size.columns, size.rows)
         return size.rows
@@ -376,24 +376,24 @@ class WipingOutput(Vt100_Output):
     """An output that erases the whole drawing, and writes nothing while another program has the terminal."""
 
     drawn: Callable[[], Cells | None] = staticmethod(lambda: None)
-    """Returns what was drawn last."""
+    """A function that returns the last drawing."""
     _widths: Sequence[int] = ()
     """The width at which the terminal folds each row of the drawing."""
     is_away = False
     """Whether another program has the terminal."""
 
     def write_raw(self, data: str) -> None:
-        """See prompt_toolkit."""
+        """Write, unless another program has the terminal."""
         if not self.is_away:
             super().write_raw(data)
 
     def write(self, data: str) -> None:
-        """See prompt_toolkit."""
+        """Write, unless another program has the terminal."""
         if not self.is_away:
             super().write(data)
 
     def note_widths(self) -> None:
-        """Notes how wide the rows are, after each drawing.
+        """Note the widths of the rows, after each drawing.
 
         tmux folds a row at the greatest width that it has had since all of it was erased, even if its end was erased later.
         """
@@ -404,7 +404,7 @@ class WipingOutput(Vt100_Output):
             self._widths = [max(pair) for pair in zip_longest(widths, before, fillvalue=0)]
 
     def erase_down(self) -> None:
-        """Erases the rest of this row, and then the rows below it, from where folding has moved the first row.
+        """Erase the rest of this row, and then the rows below it, from where folding has moved the first row.
 
         tmux takes an erasure from the top left corner downwards for a cleared screen, and moves the whole screen into its
         history: the input line, or a question, would stand there once more, each time that it is drawn from the first row.
@@ -418,20 +418,20 @@ class WipingOutput(Vt100_Output):
 
 
 def folds_rows(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
+    """Return whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
     cuts = "XTERM_VERSION" in environment or environment.get("TERM", "").startswith(("linux", "screen", "vt"))
     return in_tmux(environment) or not cuts
 
 
 def folded_above(widths: Sequence[int], cursor: Point, columns: int) -> int:
-    """The number of rows that folding rows of these widths at so many columns adds above the cursor."""
+    """Return the number of rows that folding rows of these widths at so many columns adds above the cursor."""
     if columns < 1:
         return 0
     return sum(max(0, width - 1) // columns for width in widths[: cursor.y]) + cursor.x // columns
 
 
 def in_tmux(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal is a pane of tmux."""
+    """Return whether the terminal is a pane of tmux."""
     return "TMUX" in environment
 
 
@@ -461,7 +461,7 @@ def quiet(source: Input) -> Input:
 
 
 class QuietParser:
-    """Stands before prompt_toolkit's parser, and leaves out the sequences that are no keys."""
+    """A filter before prompt_toolkit's parser that leaves out sequences that are no keys."""
 
     def __init__(self, parser: Any) -> None:
         """Args: parser: a `Vt100Parser`."""
@@ -469,11 +469,11 @@ class QuietParser:
         self._held = ""
         """The beginning of a sequence."""
         self._waited = False
-        """No more of it has come for a moment."""
+        """Whether no more of it has come for a moment."""
         self._pastes = False
 
     def feed(self, data: str) -> None:
-        """Takes characters of the terminal."""
+        """Take characters of the terminal."""
         data, self._held = self._held + data, ""
         while data:
             mark = PASTE_END if self._pastes else PASTE
@@ -497,7 +497,7 @@ class QuietParser:
         self._parser.feed(data[:begins])
 
     def flush(self) -> None:
-        """Takes what was held for keys, because no more has come; the beginning of an answer is waited for once more."""
+        """Take held characters for keys, because no more has come; the beginning of an answer is waited for once more."""
         if self._held and not self._pastes:
             if _ANSWER.match(self._held):
                 self._held, self._waited = "" if self._waited else self._held, not self._waited

@@ -68,7 +68,7 @@ def mode_choices(_person: "Person") -> Iterable[tuple[str, str]]:
 
 
 def next_mode(person: "Person") -> None:
-    """Chooses the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
+    """Choose the next mode, for Shift-Tab. `full` is offered only if the program started in it."""
     mode = person.present.mode
     modes = MODES if person.present.config.mode == "full" else MODES[:-1]
     _choose_mode(person, modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
@@ -99,7 +99,7 @@ def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
 
 
 def use_mode(display: "Display", agent: "Agent", mode: Any) -> bool:
-    """Bring an agent into a mode; returns False, and says why, if it cannot have it."""
+    """Bring an agent into a mode; return False, and say why, if it cannot have it."""
     try:
         agent.mode = mode
     except FreeactError as error:
@@ -140,7 +140,7 @@ def _choose_model(person: "Person", model: str) -> None:
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
 WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
-"""A longer text is shown in a pager."""
+"""Most lines of a text outside a pager."""
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 LOADING: Final = "the agent is still starting: try again in a moment"
 
@@ -164,7 +164,7 @@ def effects(person: "Person", rest: str) -> None:
 
 
 def _compared(person: "Person", command: str, rest: str, perhaps: str = "") -> "Agent | None":
-    """The agent whose prompts can be compared with now; None: the person was told why there is nothing to compare."""
+    """Return the agent whose prompts can be compared with now; None: the person was told why there is nothing to compare."""
     agent = person.present.agent
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
         person.display.note(f"give a number of prompts, such as {command} 3")
@@ -249,7 +249,7 @@ def config(person: "Person", _rest: str) -> None:
 
 
 def config_text(config: "Config") -> str:
-    """The settings that differ from the defaults, a line for each, without secrets."""
+    """Return the settings that differ from the defaults, a line for each, without secrets."""
     from freeact_sub.features.sessions.agent_session import known_secrets  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.asking import flat_lines  # noqa: PLC0415
 
@@ -309,7 +309,7 @@ def formats(_person: "Person") -> Iterable[tuple[str, str]]:
 
 
 def _tell(person: "Person", text: Callable[[], str]) -> None:
-    """Shows the text that a function returns; it may read files."""
+    """Show the text that a function returns; it may read files."""
 
     async def tell() -> None:
         try:
@@ -349,7 +349,7 @@ async def _pick(person: "Person", agent: "Agent") -> None:
 
 
 def session_choices(person: "Person") -> Iterable[tuple[str, str]]:
-    """The ids of the sessions of this folder, the newest first, each with its title and age."""
+    """Return the ids of the sessions of this folder, the newest first, each with its title and age."""
     if (agent := person.present.agent) is None:
         return []
     try:
@@ -368,15 +368,15 @@ class Command:
     words: str
     """A few words about its effect."""
     run: Callable[["Person", str], None]
-    """Called with the text after the name."""
+    """The function of the command, called with the text after the name."""
     usage: str = ""
     """The form of the text after the name."""
     choices: Callable[["Person"], Iterable[tuple[str, str]]] = lambda _: ()
-    """Returns possible texts after the name, with their meanings. Called in another thread."""
+    """A function that returns possible texts after the name, with their meanings. Called in another thread."""
 
 
 def run_command(person: "Person", line: str) -> None:
-    """Carries out a line that begins with `/`."""
+    """Carry out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
     if command is None and name in person.present.own_commands:
@@ -399,7 +399,7 @@ def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:
 
 
 def help_table(own: Mapping[str, OwnCommand], keys: Iterable[tuple[str, str]]) -> Table:
-    """The commands and keys. Args: own: the person's own commands. keys: the keys, each with its meaning."""
+    """Return the commands and keys. Args: own: the person's own commands. keys: the keys, each with its meaning."""
     table = Table.grid("", "", padding=(0, 2, 0, 0))
     for command in COMMANDS:
         table.add_row(f"{command.name} {command.usage}".rstrip(), command.words)
@@ -416,7 +416,7 @@ def _help(person: "Person", _rest: str) -> None:
 
 
 def _in_turn(asked: Rewind | Opening) -> Callable[["Person", str], None]:
-    """Queues it among the prompts."""
+    """Return a command that queues an entry among the prompts."""
     return lambda person, _: person.present.waiting.put(asked)
 
 
@@ -428,7 +428,7 @@ def _agents(person: "Person", _rest: str) -> None:
 
 
 def _control(person: "Person", name: str, who: str, text: str) -> None:
-    """Cancels an agent, puts it into focus, or sends it a message."""
+    """Cancel an agent, put it into focus, or send it a message."""
     present = person.present
     run = present.run
     may_be_a_child = name == "/cancel" and who  # it may be at work in the background
@@ -460,7 +460,6 @@ def _control(person: "Person", name: str, who: str, text: str) -> None:
 
 
 def _show_agent(person: "Person", words: str) -> None:
-    """Shows all that an agent has done, in a pager."""
     views = person.display.views
     found = agents_meant(words, views.labels)
     if not words:

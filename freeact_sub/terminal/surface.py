@@ -1,4 +1,4 @@
-"""`Surface`: what both kinds of screen have in common; `PlainScreen`: a terminal that prints, and reads whole lines.
+"""`Surface`: the common part of both kinds of screen; `PlainScreen`: a terminal that prints, and reads whole lines.
 
 A screen draws what it is given, and passes on typed keys and lines to a `Keyboard`; its `Attention` calls the person. The
 event loop calls all of it: no method may block.
@@ -30,12 +30,12 @@ Expected: TypeAlias = Literal["", "text", "form", "secret"]
 """The kind of input for an open question: keys, a text, a text or a choice for one field after another, or a hidden text."""
 
 OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Entered while another program has the terminal."""
+"""A context that is entered while another program has the terminal."""
 Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
 KEEP_TITLE: Final = "\x1b[22;2t"
 GIVE_BACK_TITLE: Final = "\x1b[23;2t"
 LONG_SECONDS: Final = 20.0
-"""A run that takes more seconds calls the person when it ends."""
+"""Seconds of a run beyond which its end calls the person."""
 TITLE_CHARS: Final = 60
 KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
 """Values of `TERM_PROGRAM` for terminals that show OSC 9 as a notification; others would print it, or ring."""
@@ -48,26 +48,26 @@ class KeyAction:
     keys: Sequence[str]
     do: Callable[[], object]
     counts: Callable[[], bool] = lambda: True
-    """Whether it means this at the moment."""
+    """Whether the key has this meaning at the moment."""
     at_empty: bool = False
-    """Whether it counts only while the line is empty, and no question is open."""
+    """Whether the key counts only while the line is empty, and no question is open."""
 
 
 class Keyboard(Protocol):
-    """The person, as a screen knows them: it passes on the lines and keys that it gets."""
+    """The person, as a screen knows them, who gets its lines and keys."""
 
     actions: Sequence[KeyAction]
 
     def enter(self, text: str) -> None:
-        """Handles an entered line."""
+        """Handle an entered line."""
         ...
 
     def answer_key(self, key: str) -> bool:
-        """Handles a single key at an open question and an empty line. Returns False if it begins a text."""
+        """Handle a single key at an open question and an empty line. Return False if it begins a text."""
         ...
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """Handles the text that the person wrote for a question (`InputLine.lend`)."""
+        """Handle the text that the person wrote for a question (`InputLine.lend`)."""
         ...
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:
@@ -75,32 +75,32 @@ class Keyboard(Protocol):
         ...
 
     def take_back(self) -> str:
-        """Takes back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
+        """Take back the last waiting prompt, for the up arrow key at an empty line; empty if none waits."""
         ...
 
     def next_mode(self) -> None:
-        """Handles Shift-Tab."""
+        """Handle Shift-Tab."""
         ...
 
     def escape(self) -> None:
-        """Handles Escape if no menu and no text for a question is open."""
+        """Handle Escape if no menu and no text for a question is open."""
         ...
 
     def ask_to_leave(self) -> None:
-        """Handles Ctrl-D at an empty line."""
+        """Handle Ctrl-D at an empty line."""
         ...
 
     def leave(self) -> None:
-        """Handles the loss of the terminal."""
+        """Handle the loss of the terminal."""
         ...
 
     def tell(self, text: str) -> None:
-        """Prints a note for the person."""
+        """Print a note for the person."""
         ...
 
 
 class Attention:
-    """Writes a control sequence, which the terminal obeys and does not draw."""
+    """Control sequences that call the person and set the title: the terminal obeys and does not draw them."""
 
     def __init__(self, write: Callable[[str], None], notify: Notify, environment: Mapping[str, str] = os.environ) -> None:
         """Args: write: writes to the terminal. notify: how a person is called."""
@@ -110,27 +110,27 @@ class Attention:
         self._begun = False
 
     def begin(self) -> None:
-        """Takes over the terminal's title."""
+        """Take over the terminal's title."""
         self._begun = True
         self._write(KEEP_TITLE + self._title_text())
 
     def end(self) -> None:
-        """Restores the terminal's title; further calls do nothing."""
+        """Restore the terminal's title; further calls do nothing."""
         if ending := self.ending():
             self._write(ending)
 
     def ending(self) -> str:
-        """The sequence that restores the title, for a caller that writes it at once; empty if the title is restored."""
+        """Return the sequence that restores the title, for a caller to write at once; empty if the title is restored."""
         begun, self._begun = self._begun, False
         return GIVE_BACK_TITLE if begun else ""
 
     def call(self, text: str) -> None:
-        """Calls the person."""
+        """Call the person."""
         if self._begun and self._how != "off":
             self._write("\x07" if self._how == "bell" else f"\x1b]9;{one_line(text)}\x07")
 
     def title(self, text: str) -> None:
-        """Sets the window's title."""
+        """Set the window's title."""
         if text != self._title:
             self._title = text
             if self._begun:
@@ -141,13 +141,13 @@ class Attention:
 
 
 def knows_osc9(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal shows OSC 9 as a notification. tmux swallows it."""
+    """Return whether the terminal shows OSC 9 as a notification. tmux swallows it."""
     known = environment.get("TERM_PROGRAM") in KNOW_OSC9 or environment.get("TERM") in ("xterm-kitty", "xterm-ghostty")
     return known and "TMUX" not in environment
 
 
 class Surface:
-    """A terminal that shows a conversation, as far as it does so in one way: `Screen` draws, `PlainScreen` prints."""
+    """A terminal that shows a conversation, as far as in one way: `Screen` draws, `PlainScreen` prints."""
 
     attention: Attention
     line: "InputLine | PlainLine"
@@ -160,7 +160,7 @@ class Surface:
             self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self._closing = False
         self._end_other: Callable[[], None] | None = None
-        """Ends the program or pager that has the terminal."""
+        """A function that ends the program or pager that has the terminal."""
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -175,7 +175,7 @@ class Surface:
         await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine, which ends with the screen at the latest."""
+        """Run a coroutine, which ends with the screen at the latest."""
         if self._closing:
             work.close()
         else:
@@ -189,7 +189,7 @@ class Surface:
         return 80
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Gives the terminal to another program until it ends; returns False if it cannot be started."""
+        """Give the terminal to another program until it ends; return False if it cannot be started."""
         try:
             with self._other_program():
                 process = await asyncio.create_subprocess_exec(*command)
@@ -209,7 +209,7 @@ class Surface:
 
 PROMPT: Final = "> "
 MARKS: Final = {" · ": ", ", **dict.fromkeys("│├└─", " "), "● ": "", "± ": "changed: ", "\N{MINUS SIGN}": "-", "→": "to"}
-"""What stands for marks that say nothing when they are read aloud."""
+"""Substitutes for marks that say nothing when they are read aloud."""
 END_OF_CODE: Final = "."
 MAX_ENTERED: Final = 100
 ASKS: Final[dict[Purpose, str]] = {
@@ -221,54 +221,54 @@ KEYS: Final = ("?", "A", "e", "r")
 
 
 class PlainLine:
-    """What is typed. It has the names of `InputLine`."""
+    """The typed line, with the names of `InputLine`."""
 
     def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
         self._keyboard = keyboard
         self._say = say
         self._lent: Purpose | None = None
         self._parts: list[str] = []
-        """Of a text of several lines, those that are there."""
+        """The lines so far of a text of several lines."""
         self.expects: Expected = ""
         self.question_id: str | None = None
         self.pastes = Pastes()
         self.keys_count = True
         self.entered: list[str] = []
-        """Texts that were entered, and of which nothing was told since."""
+        """Entered texts about which nothing was told since."""
 
     @property
     def text(self) -> str:
-        """What is typed and not entered."""
+        """The text that is typed and not entered."""
         return "\n".join(self._parts)
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for the rest of a text."""
+        """Whether the rest of a text is awaited."""
         return bool(self._parts) or self._lent is not None
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Lets the person write something for the open question."""
+        """Let the person write a text for the open question."""
         del text  # it stands in the question
         self._lent = purpose
         self._say(ASKS[purpose])
 
     def clear(self) -> bool:
-        """Drops what was not entered; returns False if there was nothing."""
+        """Drop the text that was not entered; return False if there was none."""
         had, self._lent = self.waits, None
         self._parts.clear()
         return had
 
     def give(self, text: str) -> None:
-        """Says a prompt that was not sent: it cannot be put into the line."""
+        """Say a prompt that was not sent: it cannot be put into the line."""
         if text:
             self._say(f"not sent: {text}")
 
     def offer(self, beginning: str) -> None:
-        """Says how a command goes on."""
+        """Say how a command goes on."""
         self._say(f"type what follows {beginning}, such as a name or a number")
 
     def take(self, line: str) -> None:
-        """Handles an entered line."""
+        """Handle an entered line."""
         if self._lent == "code":
             self._parts.append(line)
             if self._parts[-1:] == [END_OF_CODE]:
@@ -294,7 +294,7 @@ class PlainLine:
 
 
 class PlainScreen(Surface):
-    """Prints; an async context manager."""
+    """A screen that prints; an async context manager."""
 
     line: PlainLine
 
@@ -307,7 +307,7 @@ class PlainScreen(Surface):
         self.line = PlainLine(keyboard, lambda text: self.post_raw(f"{text}\n"))
         self._typed = TypedLines()
         self._invites = False
-        """The invitation to type stands at the end of what is printed."""
+        """Whether the invitation to type is the last printed text."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -320,30 +320,30 @@ class PlainScreen(Surface):
         await super().__aexit__()
 
     def post(self, renderable: RenderableType) -> None:
-        """Prints something, without colours."""
+        """Print a drawing, without colours."""
         text = self.text_of(renderable, self.columns)
         for mark, words in MARKS.items():
             text = text.replace(mark, words)
         self.post_raw(text)
 
     def post_raw(self, text: str) -> None:
-        """Prints a text that ends with a line."""
+        """Print a text that ends with a line."""
         if text:
             self._write(("\n" if self._invites and text != "\n" else "") + fitted(text, self._stdout))
             self._invites = False
 
     def text_of(self, renderable: RenderableType, columns: int) -> str:
-        """The renderable as text."""
+        """Return the renderable as text."""
         self.console.width = columns
         with self.console.capture() as capture:
             self.console.print(renderable)
         return capture.get()
 
     async def shown(self) -> None:
-        """Waits until the person can type."""
+        """Wait until the person can type."""
 
     def rows_of(self, _renderable: RenderableType) -> int:
-        """The rows of a drawing; 0: it is printed whole, whatever its height."""
+        """Return the rows of a drawing; 0: it is printed whole, whatever its height."""
         return 0
 
     @property
@@ -362,7 +362,7 @@ class PlainScreen(Surface):
         return False
 
     def hold_keys(self) -> None:
-        """Lets no key answer the open question until all that was posted can be read."""
+        """Let no key answer the open question until all that was posted can be read."""
 
     @property
     def cell(self) -> tuple[int, int]:
@@ -370,16 +370,16 @@ class PlainScreen(Surface):
         return (0, 0)
 
     def write_raw(self, text: str) -> None:
-        """Writes a sequence that the terminal obeys and does not draw, if it obeys any."""
+        """Write a sequence that the terminal obeys and does not draw, if it obeys any."""
 
     async def drained(self) -> None:
-        """Waits while too much is not printed yet."""
+        """Wait while too much is not printed yet."""
 
     async def show_pages(self, listing: Any) -> None:
-        """Shows a `Listing` until the person leaves it."""
+        """Show a `Listing` until the person leaves it."""
 
     def open_question(self, question_id: str | None) -> None:
-        """Notes which question is open, before it is printed: from then on what is typed answers it."""
+        """Note the open question, before it is printed: from then on typed text answers it."""
         if question_id != self.line.question_id:
             self.line.clear()
             self.line.question_id = question_id
@@ -387,13 +387,13 @@ class PlainScreen(Surface):
                 self._typed.drop_typed()
 
     def refresh(self, question_id: str | None) -> None:
-        """Invites a prompt where one would begin at once."""
+        """Invite a prompt where one would begin at once."""
         self.open_question(question_id)
         self._typed.echo(self.line.expects != "secret")
         self._invite()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Gives the terminal to another program until it ends; returns False if it cannot be started."""
+        """Give the terminal to another program until it ends; return False if it cannot be started."""
         self._typed.stop()
         try:
             return await super().run_outside(command)
@@ -402,7 +402,7 @@ class PlainScreen(Surface):
                 self._typed.listen(self._read)
 
     def restore(self) -> None:
-        """Restores the terminal's settings at once."""
+        """Restore the terminal's settings at once."""
         self._typed.echo(True)
 
     def _read(self, text: str) -> None:

@@ -33,7 +33,7 @@ NO_BEGINNING = frozenset(
         *("that", "those", "this", "such", "it", "they", "not", "see"),
     )
 )
-NOT_YET = ("acp", "export", "notebook", "show", "terminal")
+NOT_YET = ("acp", "export", "notebook", "show")
 """Folders and files whose docstrings are not held to the rule yet."""
 
 

@@ -43,23 +43,23 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 
 CARD_ALONE = 15
-"""With at most so many rows only the question is drawn."""
+"""Most rows at which only the question is drawn."""
 TEXT_ROWS = 16
 """The rows of the agent's growing text."""
 
 QUEUED_SHOWN: Final = 3
-"""The number of the newest prompts that are listed."""
+"""Most waiting prompts to list, the newest."""
 
 
 def story_area(
     views: Stories, story: Story, card: Callable[[int], RenderableType] | None, rows: int, *, text: str = ""
 ) -> RenderableType | None:
-    """The changing rows, at most so many; None if there are none. The question for the person stands last.
+    """Return the changing rows, at most so many; None if there are none. The question for the person stands last.
 
     Args:
         views: All agents.
         story: What was drawn of them.
-        card: Draws the open question, in at most so many rows. None: there is none.
+        card: Draws the open question, in at most so many rows.
         rows: The bound on rows.
         text: The root's whole response, as long as it may be asked for again.
     """
@@ -100,7 +100,7 @@ def _says(root: AgentStory, story: Story, rows: int, text: str, *, alone: bool) 
 
 
 def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[RenderableType]:
-    """Draws the lines.
+    """Draw waiting prompts.
 
     Args:
         prompts: The waiting prompts as they were typed, the next one first.
@@ -134,14 +134,14 @@ NAME_COLUMNS: Final = 28
 MARGIN: Final = 3
 """Columns at the right that stay free: a row as wide as the window folds as soon as that becomes narrower."""
 WIDE: Final = 100 - MARGIN
-"""The least number of columns for turns and cost."""
+"""Least columns for turns and cost."""
 MEDIUM: Final = 70 - MARGIN
-"""The least number of columns for tokens."""
+"""Least columns for tokens."""
 WAITS: Final = "queued"
 
 
 def present_children(views: Stories) -> list[AgentStory]:
-    """The children of the root's present run, each below its parent, in order of start."""
+    """Return the children of the root's present run, each below its parent, in order of start."""
     root = views.root
     if root is None:
         return []
@@ -159,7 +159,7 @@ def present_children(views: Stories) -> list[AgentStory]:
 
 
 def progress_lines(views: Stories) -> list[Text]:
-    """A line for each strategy at work, and for each call of the root that tells how far it is; a child's row says that."""
+    """Return a line for each strategy at work, and for each call of the root that tells its progress."""
     lines = []
     for view in views.by_id.values():
         is_root = view.parent_id is None
@@ -242,7 +242,6 @@ def _states(views: list[AgentStory]) -> str:
 
 
 def _counts(views: Iterator[AgentStory]) -> str:
-    """The counts of ended children by status; empty if none has ended."""
     counts = Counter(view.status for view in views)
     done = counts.pop("completed", 0)
     parts = [f"✓ {done} done"] if done else []
@@ -256,7 +255,7 @@ def _cut(line: Text, columns: int) -> Text:
 
 
 WIDE_TABLE: Final = 96
-"""In a terminal of at least so many columns each agent has one row; otherwise up to three."""
+"""Least columns of a terminal in which each agent has one row; in others up to three."""
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("agent", "left", True),
@@ -268,7 +267,7 @@ COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("tokens", "right", True),
     ("cost", "right", True),
 )
-"""The heading, side, and whether it keeps its width if there is little room, of each column."""
+"""Each column's heading, side, and whether it keeps its width if there is little room."""
 
 Row: TypeAlias = "tuple[str, str, AgentInfo]"
 """The text before an agent on its first row, the text on its other rows, and the agent."""
@@ -276,7 +275,7 @@ Row: TypeAlias = "tuple[str, str, AgentInfo]"
 
 @dataclass(frozen=True, kw_only=True)
 class AgentsTable:
-    """Draws all agents, children below their parents."""
+    """All agents, children below their parents."""
 
     agents: Sequence["AgentInfo"]
     views: Stories

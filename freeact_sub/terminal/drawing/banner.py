@@ -26,7 +26,7 @@ MODES: dict[Mode, str] = {
 
 
 def mode_words(mode: Mode, code_rule: str, workspace: Path) -> str:
-    """A mode and what it does. Args: code_rule: where the rule stands by which code runs unasked; empty: there is none."""
+    """Return a mode and its meaning. Args: code_rule: the place of the rule by which code runs unasked; empty: none."""
     if not code_rule:
         return f"{mode}: {MODES[mode]}"
     source = _short(Path(code_rule), workspace) if Path(code_rule).is_absolute() else code_rule
@@ -37,13 +37,13 @@ NEW_SESSION: Final = " (--continue resumes the last one)"
 
 
 def banner(config: Config, session: str, code_rule: str = "") -> RenderableType:
-    """What `facts` shows, and how to get help. Args: see `facts`."""
+    """Return the facts, and the way to get help. Args: see `facts`."""
     hint = Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold")
     return Group(facts(config, session, code_rule), hint)
 
 
 def facts(config: Config, session: str, code_rule: str = "") -> RenderableType:
-    """Name, version, model, mode, folder, Python and session.
+    """Return name, version, model, mode, folder, Python and session.
 
     Args:
         config: The settings.
@@ -68,7 +68,7 @@ def facts(config: Config, session: str, code_rule: str = "") -> RenderableType:
 
 
 def python_text(config: Config) -> str:
-    """Which Python runs cells, and the notable packages that it has."""
+    """Return the Python that runs cells, and its notable packages."""
     if config.kernel.provider not in ON_THIS_MACHINE:
         return f"where {config.kernel.provider} runs kernels"
     python = config.kernel.python
@@ -82,7 +82,7 @@ def python_text(config: Config) -> str:
 
 
 def _short(folder: Path, workspace: Path | None = None) -> str:
-    """The folder from the workspace or the home directory, if it is in there."""
+    """Return the folder from the workspace or the home directory, if it is in there."""
     if workspace is not None and folder.is_relative_to(workspace):
         return str(folder.relative_to(workspace))
     home = Path.home()
@@ -91,7 +91,7 @@ def _short(folder: Path, workspace: Path | None = None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _FoldedRow:
-    """Return a row that keeps its end: a long path begins with an ellipsis."""
+    """A row that keeps its end: a long path begins with an ellipsis."""
 
     begin: str
     text: str

@@ -1,4 +1,4 @@
-"""`markdown`: draws a model's text as rich does, except that headings stand at the left like everything else.
+"""`markdown`: a model's text as rich draws it, except that headings stand at the left like everything else.
 
 It is slow to import: drawing functions import it.
 """
@@ -21,7 +21,7 @@ from freeact_sub.terminal.drawing.parts import CODE_THEME, MAX_COLUMNS, Sideways
 MAX_WORD_COLUMNS: Final = 16
 CELL_GAP: Final = 2
 EDGES: Final = 2
-"""The columns left and right of all cells."""
+"""Columns left and right of all cells."""
 _BREAK: Final = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _LINE_BREAK: Final = Token("hardbreak", "br", 0)
 
@@ -34,7 +34,7 @@ class _LeftHeading(Heading):
 
 
 class _Table(TableElement):
-    """Draws a table that is too wide for the window as several tables below each other, so that no cell is cut.
+    """A table that is too wide for the window, drawn as several below each other, so that no cell is cut.
 
     Each has the first column, which usually names the rows, and as many of the others as fit.
     """
@@ -65,7 +65,7 @@ def _least_columns(console: Console, options: ConsoleOptions, column: Column) ->
 
 
 def _grouped(widths: Sequence[int], room: int) -> list[list[int]]:
-    """The numbers of the columns in groups that fit. Args: widths: what each needs. room: what there is."""
+    """Return the numbers of the columns in groups that fit. Args: widths: each one's need. room: the free columns."""
     lead = [0] if widths and widths[0] <= room // 3 else []
     groups = [list[int]()]
     for number, width in enumerate(widths):
@@ -76,7 +76,7 @@ def _grouped(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 class _WholeMarkdown(Markdown):
-    """Markdown of which nothing is left out: HTML, `<placeholder>` and definitions of links stay as their characters."""
+    """Markdown with nothing left out: HTML, `<placeholder>` and definitions of links stay as their characters."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -91,7 +91,6 @@ class _WholeMarkdown(Markdown):
 
 
 def _without_html(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The tokens of a text, with HTML as its characters."""
     for token in tokens:
         if token.type == "html_inline":
             yield _LINE_BREAK if _BREAK.fullmatch(token.content) else _text(token.content)

@@ -60,7 +60,7 @@ _SHOWN: Final = Style(conceal=False, blink=False, blink2=False)
 
 
 def make_console(file: TextIO, *, colours: bool = True) -> Console:
-    """A console without markup, highlighting and blanks at line ends."""
+    """Return a console without markup, highlighting and blanks at line ends."""
     system: Literal["auto"] | None = "auto" if colours else None
     console = Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME, color_system=system)
     console.push_render_hook(_EndsLines())
@@ -68,7 +68,7 @@ def make_console(file: TextIO, *, colours: bool = True) -> Console:
 
 
 class _EndsLines(RenderHook):
-    """Removes the blanks that rich puts at line ends, because people would copy them."""
+    """Lines without the blanks that rich puts at their ends: people would copy them."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Trimmed(body=renderable) for renderable in renderables]
@@ -83,12 +83,12 @@ class SidewaysConsole(Console):
 
 
 def colour(view: AgentStory) -> str:
-    """The agent's colour."""
+    """Return the agent's colour."""
     return COLOURS[view.number % len(COLOURS)]
 
 
 def indent_of(view: AgentStory) -> int:
-    """The columns in front of what an agent does."""
+    """Return the indent of an agent's actions, in columns."""
     return INDENT * min(view.depth, MAX_DEPTH)
 
 
@@ -104,7 +104,7 @@ def coloured(text: str) -> list[Text]:
 
 @dataclass(frozen=True, kw_only=True)
 class Indented:
-    """Draws a renderable with an indent; lines that are too long for the window are not cut."""
+    """A renderable with an indent; lines that are too long for the window are not cut."""
 
     body: RenderableType
     columns: int
@@ -119,7 +119,7 @@ class Indented:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """Draws lines as a terminal does: a long one continues in the next row at any character."""
+    """Lines as a terminal folds them: a long one continues in the next row at any character."""
 
     lines: Sequence[Text]
 
@@ -132,7 +132,7 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Draws at most so many rows: the first ones with the number of omitted ones, or the last ones."""
+    """Rows up to a bound: the first ones with the number of omitted ones, or the last ones."""
 
     body: RenderableType
     rows: int
@@ -171,7 +171,7 @@ class _Trimmed:
 
 
 def without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
-    """The line without the blanks at its end that nobody sees."""
+    """Yield the line without the blanks at its end that nobody sees."""
     end = len(line)
     while end and not line[end - 1].text.strip(" ") and not _shows_blanks(line[end - 1].style):
         end -= 1
@@ -188,7 +188,7 @@ def _shows_blanks(style: Style | None) -> bool:
 
 
 def draw_part(part: Part) -> RenderableType:
-    """The drawing of a part of a row, such as a call in full."""
+    """Draw a part of a row, such as a call in full."""
     match part.form:
         case "markdown":
             from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415
@@ -212,7 +212,7 @@ def _arguments(args: dict[str, Any]) -> RenderableType:
 
 
 def highlighted(code: str) -> list[Text]:
-    """Lines of Python in the terminal's own colours."""
+    """Return lines of Python in the terminal's own colours."""
     from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
 
     text = Syntax("", "python", theme=CODE_THEME, background_color="default").highlight(code)
@@ -224,19 +224,19 @@ def highlighted(code: str) -> list[Text]:
 
 
 def filled(text: str, columns: int) -> str:
-    """The text in exactly so many columns; a longer one ends in an ellipsis."""
+    """Return the text in exactly so many columns; a longer one ends in an ellipsis."""
     if cell_len(text) > columns:
         text = f"{set_cell_size(text, columns - 1).rstrip()}…"
     return set_cell_size(text, columns)
 
 
 def marked(text: str) -> str:
-    """A number for a column; a lower bound is marked."""
+    """Return a number for a column; a lower bound is marked."""
     return text.replace("at least ", "≥ ")
 
 
 def link(path: str) -> Text:
-    """A file's path, relative to the present folder if it is below it; a click opens it if the terminal can."""
+    """Return a file's path, relative to the present folder if it is below it; a click opens it if the terminal can."""
     shown = one_line(path, 300)
     file = Path(path)
     if shown != path or not file.is_absolute():
@@ -247,7 +247,7 @@ def link(path: str) -> Text:
 
 
 def quoted(lines: Sequence[str]) -> Iterator[str]:
-    """The lines of a prompt, as it was typed."""
+    """Yield the lines of a prompt, as typed."""
     for index, line in enumerate(lines):
         yield f"{'> ' if index == 0 else '  '}{line}"
 
@@ -262,7 +262,7 @@ def styled(line: Text, style: str) -> Text:
 def head_lines(
     head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● "
 ) -> Iterator[RenderableType]:
-    """The head line of an action, and its code below it."""
+    """Yield the head line of an action, and its code below it."""
     line = Text.assemble((mark, "cyan"), (head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
     if head.is_title:
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -273,10 +273,10 @@ def head_lines(
 
 
 FOLD_ROWS: Final = 12
-"""The lines of code or output that one action shows."""
+"""Lines of code or output that one action shows."""
 TAB_COLUMNS: Final = 8
 LAST_ROWS: Final = 5
-"""How many of them are the output's last lines."""
+"""The output's last lines among them."""
 
 Line = TypeVar("Line")
 
@@ -288,7 +288,7 @@ def left_out(count: int, where: str | Text, *, of_rows: bool = False) -> Text:
 
 
 def in_rows(lines: Iterable[Text], columns: int) -> list[Text]:
-    """The lines, of which long ones are cut into rows, as a terminal does. Args: columns: of a row; 0: nothing is cut."""
+    """Return the lines, long ones cut into rows as by a terminal. Args: columns: a row's; 0: nothing is cut."""
     found = []
     for line in lines:
         line.expand_tabs(TAB_COLUMNS)
@@ -313,15 +313,15 @@ class CellOutput:
 
     def __init__(self) -> None:
         self.left_out = 0
-        """The number of lines between the first and the held ones."""
+        """Lines between the first and the held ones."""
         self.held: deque[Text] = deque()
-        """The present last lines, which are not drawn yet."""
+        """The present last lines, not drawn yet."""
         self.of_rows = False
-        """A line was so long that its rows are counted."""
+        """Whether a line was so long that its rows are counted."""
         self._drawn = 0
 
     def add(self, lines: Sequence[Text], columns: int = 0) -> list[Text]:
-        """Adds lines. Returns the ones to draw at once. Args: columns: see `in_rows`."""
+        """Add lines; return the ones to draw at once. Args: columns: see `in_rows`."""
         first, rows = [], in_rows(lines, columns)
         self.of_rows |= len(rows) > len(lines)
         for line in rows:
@@ -345,30 +345,30 @@ class CellOutput:
         return lines
 
     def shown(self, where: str) -> list[Text]:
-        """The lines that are not drawn yet, while it grows. Args: see `left_out`."""
+        """Return the lines that are not drawn yet, while the output grows. Args: see `left_out`."""
         return [*([left_out(self.left_out, where, of_rows=self.of_rows)] if self.left_out else []), *self.held]
 
 
 MAX_ROWS: Final = 10
 """Rows of a plan in its place."""
 FEW_ROWS: Final = 4
-"""With fewer, a plan is one line: the step at work."""
+"""Least rows of a whole plan; with fewer it is one line: the step at work."""
 STEP_STYLES: Final[dict[PlanStatus, str]] = {"pending": "dim", "in_progress": "bold", "completed": "green", "failed": "red"}
 
 
 def plan_text(plan: PlanState) -> Iterator[Text]:
-    """The whole plan."""
+    """Yield the whole plan."""
     yield Text.assemble(("● ", "cyan"), ("Plan", "bold"), f"  {plan_title(plan)}", overflow="fold")
     yield from _steps(plan)
 
 
 def open_plans(view: AgentStory) -> list[PlanState]:
-    """The plans that an agent works on."""
+    """Return the plans that an agent works on."""
     return [plan for plan in view.plans.values() if view.is_running and not plan.is_over]
 
 
 def plan_count(view: AgentStory) -> str:
-    """How far an agent is with its own plan, in few characters; empty without one."""
+    """Return an agent's progress in its own plan, in few characters; empty without one."""
     plan = view.plans.get("")
     return f"{plan.done}/{len(plan.steps)}" if plan is not None and view.is_running else ""
 
@@ -382,7 +382,7 @@ class PlanInPlace:
 
     @property
     def height(self) -> int:
-        """The rows that it takes."""
+        """The number of rows."""
         wanted = min(len(self.plan.steps) + 1, MAX_ROWS)
         return min(wanted, self.rows) if self.rows >= min(FEW_ROWS, wanted) else 1
 

@@ -47,11 +47,11 @@ from freeact_sub.text import clean, files_text, one_line
 
 Drawn = Iterator[RenderableType]
 SLOW_SECONDS: Final = 2.0
-"""The end of a cell shows its seconds if there are more."""
+"""Seconds of a cell beyond which its end shows them."""
 
 
 class Story:
-    """Draws the events of a run, one after the other."""
+    """The drawn events of a run, one after the other."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Story:
         whole: str = "ctrl-o",
         columns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Makes it; nothing is drawn yet.
+        """Make a story without events.
 
         Args:
             views: Observes each event before it is drawn here.
             verbose: Tell all agents, unfolded.
             of: The id of the only told agent. None: the root, or all.
             folds: Fold also what the only agent does.
-            whole: The key or option that shows what is folded.
+            whole: The key or option that shows folded lines.
             columns: The width of the window, by whose rows long lines are folded; 0: lines count, whatever their length.
         """
         self._views = views
@@ -91,13 +91,13 @@ class Story:
         self._held: dict[tuple[str | None, ...], bl.CallStep] = {}
         """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
-        """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
+        """The folded output of each cell at work, by agent and `tool_call_id`."""
         self.has_folded = False
         """Whether any drawing was folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
         self._changed: dict[str, str] = {}
-        """By question: the code that a person wants to run instead, where it was drawn before the decision."""
+        """The code to run instead, by question, where it was drawn before the decision."""
 
     def draw(self, event: ev.AgentEvent, found: Sequence[bl.StoryBlock] | None = None) -> RenderableType | None:
         """Return the drawing that the event adds; None if it adds nothing.
@@ -131,7 +131,7 @@ class Story:
         return tuple(call for key, call in self._held.items() if self._is_main(self._views.by_id[str(key[0])]))
 
     def whole_cell(self, request: ev.ApprovalRequest, code: str | None) -> RenderableType | None:
-        """Draws the cell that a told agent asks about, unfolded; it is not drawn again.
+        """Draw the cell that a told agent asks about, unfolded; it is not drawn again.
 
         Args:
             request: The question.
@@ -150,7 +150,7 @@ class Story:
         return Group(*self._placed(view, (line for head in heads for line in self._head(head, is_whole=True))))
 
     def forget_last(self) -> None:
-        """Notes that something other than an event was drawn."""
+        """Note that something other than an event was drawn."""
         self._stands, self._after_head, self._after_code = True, False, False
 
     # Which agent
@@ -233,7 +233,7 @@ class Story:
                 yield from self._below(*(draw_part(part) for part in block.parts))
 
     def _plans(self, view: AgentStory, call_id: str | None, found: Sequence[bl.StoryBlock]) -> Drawn:
-        """Plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
+        """Draw plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""
         for block in found:
             if isinstance(block, bl.Plan):
                 self._held.pop((view.agent_id, call_id, bl.PLAN_TOOL, ""), None)
@@ -258,7 +258,7 @@ class Story:
             yield from self._note(f"denied{reason}", "red")
 
     def _result(self, view: AgentStory, block: bl.CallEnd) -> Drawn:
-        """The return of a tool; a child's answer stands where it ended."""
+        """Draw the return of a tool; a child's answer stands where it ended."""
         yield from self._release(view, block.of.tool_call_id, block.of.tool_name, block.of.call_id)
         if block.title and not (block.of.tool_name == "task" and block.of.tool_call_id in self._parents):
             tone = STYLES[block.tone or "quiet"]
@@ -266,7 +266,7 @@ class Story:
             yield from self._below(*(styled(line, tone) for line in lines))
 
     def _cell_end(self, view: AgentStory, block: bl.CellEnd) -> Drawn:
-        """The end of its output, and the facts about a cell besides."""
+        """Draw the end of a cell's output, and the facts about the cell."""
         event = block.of
         yield from self._release(view, event.tool_call_id)
         output = self._outputs.get((view.agent_id, event.tool_call_id))
@@ -297,7 +297,7 @@ class Story:
             yield from self._lines(lines)
 
     def _output_end(self, view: AgentStory, call_id: str | None, file: str | None = None) -> Drawn:
-        """The last lines of a cell's output. Args: file: where all of it is."""
+        """Draw the last lines of a cell's output. Args: file: holds all of it."""
         output = self._outputs.pop((view.agent_id, call_id), CellOutput())
         if output.left_out:
             self.has_folded = True
@@ -306,7 +306,6 @@ class Story:
         yield from self._lines([*output.held])
 
     def _lines(self, lines: Sequence[Text]) -> Drawn:
-        """Lines of a cell's output."""
         if lines:
             if self._after_code:
                 yield Text()
@@ -339,7 +338,7 @@ class Story:
     # Other agents
 
     def _child_starts(self, prompt: bl.Prompt) -> Drawn:
-        """The head of the call that starts a child, where its parent is told."""
+        """Draw the head of the call that starts a child, where its parent is told."""
         event = prompt.of
         if event.tool_call_id:
             self._parents.add(event.tool_call_id)
@@ -369,7 +368,7 @@ class Story:
     # The parts of all this
 
     def _release(self, view: AgentStory, *call: str | None) -> Drawn:
-        """Draws the heads of an agent's calls that were held back. Args: call: how the rest of their keys begins."""
+        """Draw the heads of an agent's calls that were held back. Args: call: the beginning of the rest of their keys."""
         beginning = (view.agent_id, *call)
         for key in [key for key in self._held if key[: len(beginning)] == beginning]:
             yield from self._head(head_of_tool(self._held.pop(key)))
@@ -392,7 +391,7 @@ class Story:
         return [*first, left_out(more, self._whole, of_rows=len(in_all) > len(whole)), *end]
 
     def _room(self, view: AgentStory | None = None) -> int:
-        """The columns of what stands below a head; 0: lines are not cut into rows."""
+        """Return the columns below a head; 0: lines are not cut into rows."""
         indents = INDENT + (indent_of(view) if view is not None and not self._is_main(view) else 0)
         return max(self._columns() - indents, MIN_WIDTH) if self._columns() else 0
 

@@ -24,11 +24,11 @@ from freeact_sub.terminal.drawing.story import Story
 UNFOLDS: Final = "Enter"
 """The key that unfolds a block."""
 MAX_CHARS: Final = 1_000_000
-"""The characters kept for one agent. Older events are dropped, and their number is shown."""
+"""Characters kept for one agent. Older events are dropped, and their number is shown."""
 EVENT_CHARS: Final = 50
-"""The characters that each event counts in addition to its text, so that many short events are bounded too."""
+"""Characters that each event counts besides its text, so that many short events are bounded too."""
 DRAWN_CHARS: Final = 500
-"""The characters that a drawing without an event counts."""
+"""Characters that a drawing without an event counts."""
 
 Entry: TypeAlias = ev.Event | RenderableType
 """An event, or another drawing in the conversation."""
@@ -37,13 +37,13 @@ Entry: TypeAlias = ev.Event | RenderableType
 @dataclass
 class _Record:
     entries: deque[tuple[Entry, int]] = field(default_factory=deque)
-    """Each with its characters."""
+    """The entries, each with its characters."""
     chars: int = 0
     dropped: int = 0
 
 
 class Records:
-    """Keeps the events of all agents, with a bound for each, and the root's other drawings."""
+    """The events of all agents, with a bound for each, and the root's other drawings."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, _Record] = {}
@@ -53,7 +53,7 @@ class Records:
         """The questions whose cells were drawn unfolded."""
 
     def add(self, event: ev.Event, found: Sequence[StoryBlock]) -> None:
-        """Keeps an event, unless it describes only a moment. Args: found: its blocks."""
+        """Keep an event, unless it describes only a moment. Args: found: its blocks."""
         if all(block.passing for block in found):
             return
         self._parents.setdefault(event.agent_id, event.parent_id)
@@ -68,7 +68,7 @@ class Records:
                 self._keep(agent_id, event, chars)
 
     def add_drawn(self, drawn: RenderableType) -> None:
-        """Keeps a drawing without an event for the root."""
+        """Keep a drawing without an event for the root."""
         self._keep(self._root, drawn, DRAWN_CHARS)
 
     def _above(self, event: ev.Event) -> list[str]:
@@ -88,7 +88,7 @@ class Records:
             record.dropped += 1
 
     def count(self, agent_id: str) -> int:
-        """The number of an agent's entries, including those that are no longer kept."""
+        """Return the number of an agent's entries, dropped ones included."""
         record = self._by_id.get(agent_id, _Record())
         return len(record.entries) + record.dropped
 
@@ -115,22 +115,22 @@ class Block:
 
     @property
     def drawn(self) -> Sequence[RenderableType]:
-        """What is shown of it."""
+        """The drawings that are shown."""
         return self.whole if self.is_open else [*self.folded, *self.held]
 
 
 class Paged:
-    """The content of a pager. As it stands here it does not change."""
+    """The content of a pager; this one does not change."""
 
     def __init__(self, *drawn: RenderableType) -> None:
         self._blocks = [Block(folded=[each], whole=[each]) for each in drawn]
 
     def version(self) -> int:
-        """A number that changes when there is new content."""
+        """Return a number that changes with new content."""
         return 0
 
     def news(self) -> Any:
-        """Reads the new content."""
+        """Read the new content."""
 
     def blocks(self, _news: Any) -> Sequence[Block]:
         """Return all blocks, including new ones. Called in another thread."""
@@ -138,7 +138,7 @@ class Paged:
 
 
 class Transcript(Paged):
-    """Grows with the work of one agent."""
+    """The growing record of one agent's work."""
 
     def __init__(self, records: Records, view: AgentStory) -> None:
         super().__init__(*([] if view.parent_id is None else [Text(view.name, f"bold {colour(view)}")]))
@@ -151,16 +151,16 @@ class Transcript(Paged):
         """The block of each call."""
 
     def version(self) -> int:
-        """The number of its entries."""
+        """Return the number of its entries."""
         return self._records.count(self._agent_id)
 
     def news(self) -> tuple[int, Sequence[Entry]]:
-        """Reads the new content."""
+        """Read the new content."""
         seen, self._seen = self._seen, self.version()
         return self._records.since(self._agent_id, seen)
 
     def blocks(self, news: tuple[int, Sequence[Entry]]) -> Sequence[Block]:
-        """See `Paged`."""
+        """Return all blocks, including new ones."""
         lost, entries = news
         if lost:
             self._add(Text(f"{lost:,} earlier entries are not kept", "dim"))
@@ -196,7 +196,7 @@ class Transcript(Paged):
         action.is_foldable |= self._folded.has_folded
 
     def _action(self, event: ev.Event) -> Block:
-        """The block that an event belongs to: all that an action does is below it."""
+        """Return the block of an event: all parts of an action are below it."""
         call_id = event.tool_call_id if event.agent_id == self._agent_id else None
         block = self._actions.get(call_id)
         if block is None:
