@@ -1,6 +1,6 @@
-"""`AgentStory`: what an agent is doing and has done, made from its events; front ends draw it.
+"""`AgentStory`: an agent's present and past work, made from its events; front ends draw it.
 
-It is the one reducer of events for people. A front end that draws each event once, as the terminal does, keeps no items;
+This is the one reducer of events for people. A front end that draws each event once, as the terminal does, keeps no items;
 others say by `StoryLimits` how many.
 """
 
@@ -20,20 +20,20 @@ from freeact_sub.text import prompt_title
 
 
 class StoryItems:
-    """The blocks of an agent that are kept; everything in it is bounded by its limits."""
+    """The kept blocks of an agent, bounded by its limits."""
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
-        """Args: limits: how much is kept. None: nothing."""
+        """Args: limits: how much to keep. None: nothing."""
         self.items: list[bl.StoryBlock] = []
         self.left_out = 0
-        """Number of items that were dropped; they stood after the first `limits.first`."""
+        """Number of dropped items; they stood after the first `limits.first`."""
         self.version = 0
-        """Counts the changes of all that does not move: of the items without the texts that grow."""
+        """Number of changes so far, without those of growing texts."""
         self.limits = limits or StoryLimits()
         self.keeps = limits is not None
-        """Whether to hand it blocks."""
+        """Whether blocks are kept."""
         self._calls: dict[str | None, list[bl.CallStep]] = defaultdict(list)
-        """The calls among the items, by `tool_call_id`: a cell, and the calls of its code."""
+        """The kept calls, by `tool_call_id`: a cell, and the calls of its code."""
         self._searches: dict[str, bl.StrategySteps] = {}
         self._plans: dict[str, bl.Plan] = {}
         """The plans of the present run, by `plan_id`."""
@@ -44,7 +44,7 @@ class StoryItems:
         return (item for item in self.items if isinstance(item, bl.CallStep))
 
     def take(self, told: Sequence[bl.StoryBlock], tool_call_id: str | None, streaming: GrowingText | None) -> None:
-        """Handles the blocks of an event. Args: tool_call_id: the event's. streaming: the text that streams."""
+        """Keep the blocks of an event. Args: tool_call_id: the event's. streaming: the text that streams."""
         changes = False
         for block in told:
             if isinstance(block, bl.End):
@@ -59,17 +59,17 @@ class StoryItems:
             self._drop()
 
     def remark(self, text: str) -> None:
-        """Adds an item of the front end's own."""
+        """Add an item of the front end's own."""
         self.items.append(bl.StoryBlock(title=text))
         self.version += 1
 
     def end_calls(self) -> None:
-        """Ends all calls."""
+        """End all calls."""
         for call in self.calls_made:
             call.end(self.limits)
 
     def _tell(self, block: bl.StoryBlock, tool_call_id: str | None) -> bool:
-        """Handles a block. Returns whether what is settled changes."""
+        """Keep a block. Returns whether a settled part changes."""
         match block:
             case bl.Output(output=output) if output is not None:
                 return self._add_output(output, tool_call_id)
@@ -104,14 +104,13 @@ class StoryItems:
         return next((call for call in calls if call.code is not None and call.running), None)
 
     def _cell(self, tool_call_id: str | None) -> bl.CallStep:
-        """The cell that an event is from."""
         calls = self._calls[tool_call_id]
         cells = [call for call in calls if call.code is not None] or calls[:1]
         running = self._running_cell(tool_call_id) or (cells[-1] if cells else None)
         return running or self._add_call(bl.CallStep(tool_call_id=tool_call_id))
 
     def _add_output(self, output: bl.CellOutput, tool_call_id: str | None) -> bool:
-        """Adds output of a running cell, or replaces what an earlier cell displayed."""
+        """Add output of a running cell, or replace what an earlier cell displayed."""
         if isinstance(output, DisplayData) and output.update:
             changed = max([call.update(output) for call in self.calls_made], default=False)
         elif isinstance(output, ClearOutput):
@@ -124,7 +123,7 @@ class StoryItems:
         return changed
 
     def _end_cell(self, event: ev.CodeExecutionOutput) -> None:
-        """Ends a cell; adds output that came without a chunk."""
+        """End a cell; add output that came without a chunk."""
         call = self._cell(event.tool_call_id)
         shown = [output.data for output in call.outputs if isinstance(output, DisplayData | ExecuteResult)]
         if not call.shown and not event.displays and event.text:
@@ -147,7 +146,7 @@ class StoryItems:
         call.end(self.limits)
 
     def _ask(self, approval: bl.Approval, tool_call_id: str | None) -> None:
-        """Puts an approval beside the call that it is about, else where it was asked."""
+        """Put an approval beside its call, else where it was asked."""
         calls = self._calls[tool_call_id] if tool_call_id is not None else []
         about = [call for call in calls if bl.shows(call.tool_name, call.args, approval.request.call)]
         cell = self._running_cell(tool_call_id)
@@ -157,7 +156,7 @@ class StoryItems:
             self._add_inside(approval, tool_call_id)
 
     def _add_inside(self, block: bl.StoryBlock, tool_call_id: str | None) -> None:
-        """Adds a question between the outputs of the cell that is running, else as an item."""
+        """Add a question between the outputs of the running cell, else as an item."""
         cell = self._running_cell(tool_call_id)
         if cell is not None:
             cell.reaches_out = cell.reaches_out or isinstance(block, bl.Approval)
@@ -166,7 +165,7 @@ class StoryItems:
             self.items.append(block)
 
     def _add_plan(self, block: bl.Plan, tool_call_id: str | None) -> None:
-        """Puts a plan where it was first made; the call that tells it is not told besides."""
+        """Put a plan at its first place, and drop the call that told it."""
         told = [call for call in self._calls[tool_call_id] if call.tool_name == bl.PLAN_TOOL]
         for call in told:
             self._calls[tool_call_id].remove(call)
@@ -204,19 +203,19 @@ class WorkSpan:
 
     began: float
     ended: float
-    """Its end so far."""
+    """The end so far."""
 
 
 @dataclass(kw_only=True)
 class AgentStory(Activity):
-    """One agent: what it is doing, and what it has done."""
+    """One agent: its present and past work."""
 
     number: int = 0
     """Order of appearance: decides its colour."""
     called: Callable[[str], str] = short_id
-    """Names another agent in words about this one."""
+    """Function that names another agent in words about this one."""
     named: Callable[[str], str] = short_id
-    """The same for those who see the names of all agents."""
+    """Function that names another agent where the names of all are seen."""
     description: str = ""
     """The whole label of its work."""
     prompt: str = ""
@@ -228,9 +227,9 @@ class AgentStory(Activity):
     """The call of its parent that started it."""
     runs: list[WorkSpan] = field(default_factory=list)
     finished: ev.AgentFinished | None = None
-    """The end of its run; None while it runs."""
+    """The end of its run; None: still running."""
     kept: StoryItems = field(default_factory=StoryItems)
-    """What it has done, as far as it is kept."""
+    """The kept items of its work."""
     streaming: GrowingText | None = None
     """The model's text or thoughts while they stream."""
     answer: str = ""
@@ -240,7 +239,7 @@ class AgentStory(Activity):
     outputs: dict[str | None, UndrawnOutput] = field(default_factory=lambda: defaultdict(UndrawnOutput))
     """The output of running cells that is not drawn yet, by `tool_call_id`."""
     pause_begins: bool = False
-    """The newest event is the first to say that the request waits until it is made again."""
+    """Whether the newest event is the first to say that the request waits until it is made again."""
     approvals: dict[str, bl.Approval] = field(default_factory=dict)
     """The approvals of this run, by the request's id."""
     cells: set[str] = field(default_factory=set)
@@ -253,7 +252,7 @@ class AgentStory(Activity):
 
     @property
     def long_name(self) -> str:
-        """The same, with more of its label."""
+        """The agent's short id, with more of its label."""
         return agent_name(self.agent_id, self.description)
 
     @property
@@ -273,7 +272,7 @@ class AgentStory(Activity):
 
     @property
     def items(self) -> list[bl.StoryBlock]:
-        """What is kept of what it has done, in order."""
+        """The kept items of its work, in order."""
         return self.kept.items
 
     @property
@@ -282,12 +281,12 @@ class AgentStory(Activity):
         return self.kept.calls_made
 
     def asked(self, request_id: str) -> ev.ApprovalRequest | None:
-        """An approval request of this run."""
+        """Return an approval request of this run."""
         approval = self.approvals.get(request_id)
         return None if approval is None else approval.request
 
     def observe(self, event: ev.AgentEvent) -> None:
-        """Updates the agent with one of its events."""
+        """Update the agent with one of its events."""
         if isinstance(event, ev.ResponseChunk | ev.ThoughtsChunk):
             self._stream(event)
         elif isinstance(event, ev.CodeExecutionOutputChunk | ev.CodeExecutionOutput):
@@ -326,13 +325,13 @@ class AgentStory(Activity):
                     known.clear()
 
     def cut_off(self) -> None:
-        """Ends a run that will never end: the program was ended before it."""
+        """End a run that the end of the program has cut off."""
         if self.is_running:
             self.status = INTERRUPTED
             self.kept.end_calls()
 
     def has_shown_result(self, output: ev.ToolOutput) -> bool:
-        """Whether the result of a call was shown already: as a plan, output of its cell, or a person's denial."""
+        """Return whether the result of a call was shown already: as a plan, output of its cell, or a person's denial."""
         if output.tool_name == bl.PLAN_TOOL and output.outcome == "success":
             return True
         if output.outcome != "denied":
@@ -341,12 +340,12 @@ class AgentStory(Activity):
         return output.tool_call_id is not None and output.tool_call_id in asked
 
     def has_shown(self, request: ev.ApprovalRequest) -> bool:
-        """Whether the tool call of the request has shown everything that the request asks for."""
+        """Return whether the request's tool call has shown everything that the request asks for."""
         calls = (call for call in self.calls if call.tool_call_id == request.tool_call_id)
         return any(bl.shows(call.tool_name, call.args, request.call) for call in calls)
 
     def without_answer(self, output: ev.ToolOutput) -> str:
-        """The result of a call without a child's answer at its end, which was shown when the child gave it."""
+        """Return a call's result without the child's answer at its end, which was shown before."""
         content = output.content.rstrip()
         answers = (answer.strip() for answer in self.child_answers.values())
         shown = next((answer for answer in answers if answer and content.endswith(answer)), "")
@@ -368,11 +367,11 @@ class Stories:
     """All agents of a session, in order of appearance."""
 
     def __init__(self, limits: StoryLimits | None = None) -> None:
-        """Args: limits: how many items of each agent are kept. None: none."""
+        """Args: limits: how many items of each agent to keep. None: none."""
         self.by_id: dict[str, AgentStory] = {}
         self._limits = limits
         self.called: Callable[[str], str] = short_id
-        """Names an agent, by its id, in words about another one."""
+        """Function that names an agent, by its id, in words about another one."""
 
     @property
     def root(self) -> AgentStory | None:
@@ -385,28 +384,28 @@ class Stories:
         return {agent_id: story.label for agent_id, story in self.by_id.items()}
 
     def name(self, story: AgentStory) -> str:
-        """An agent's name for people, in a conversation with the root."""
+        """Return an agent's name for people, in a conversation with the root."""
         return "agent" if story.parent_id is None else story.name
 
     def _named(self, agent_id: str) -> str:
         return self.name(self.by_id[agent_id]) if agent_id in self.by_id else short_id(agent_id)
 
     def chain(self, story: AgentStory) -> list[AgentStory]:
-        """The agent and all above it, the root first."""
+        """Return the agent and all above it, the root first."""
         found = [story]
         while (parent := self.by_id.get(found[0].parent_id or "")) is not None and parent not in found:
             found.insert(0, parent)
         return found
 
     def in_order(self, parent_id: str | None = None) -> Iterator[AgentStory]:
-        """All agents, children below their parents. A child whose parent has no event stands as a root does."""
+        """Yield all agents, children below their parents. A child whose parent has no event stands as a root does."""
         for story in self.by_id.values():
             if (story.parent_id if story.parent_id in self.by_id else None) == parent_id:
                 yield story
                 yield from self.in_order(story.agent_id)
 
     def of(self, event: ev.AgentEvent) -> AgentStory:
-        """The agent that the event is from."""
+        """Return the agent that the event is from."""
         story = self.by_id.get(event.agent_id)
         if story is None:
             story = self.by_id[event.agent_id] = AgentStory.of(event)
@@ -415,7 +414,7 @@ class Stories:
         return story
 
     def observe(self, event: ev.AgentEvent) -> AgentStory:
-        """Updates the event's agent; call it before the event is drawn."""
+        """Update the event's agent; call this before the event is drawn."""
         story = self.of(event)
         story.observe(event)
         self._time(story, event)
@@ -425,7 +424,7 @@ class Stories:
         return story
 
     def _time(self, story: AgentStory, event: ev.AgentEvent) -> None:
-        """Keeps for how long a person is waited for, by the agent and by all above it."""
+        """Note how long a person is waited for, by the agent and by all above it."""
         match event:
             case ev.ApprovalRequest() | ev.QuestionRequest() if not event.headless:
                 for each in self.chain(story):

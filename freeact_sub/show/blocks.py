@@ -1,4 +1,4 @@
-"""`StoryBlock`: what people see of an agent, whichever front end draws it.
+"""`StoryBlock`: the piece of an agent's story that people see, in any front end.
 
 `teller.py` makes the blocks of each event. All have words: a title that follows the agent's name, and parts below it. Those
 with more to draw have a class of their own; a front end that does not know the class draws the words. All text in titles and
@@ -19,9 +19,9 @@ from freeact_sub.text import counted, one_line, visible
 
 PLAN_TOOL: Final = "update_plan"
 ANSWER_CHARS: Final = 60_000
-"""A longer text of the model shows its head and its tail while it streams."""
+"""Characters above which a text of the model shows only its head and its tail while it streams."""
 MAX_NODES: Final = 1_000
-"""Nodes of one search that are kept."""
+"""Maximum number of kept nodes of one search."""
 
 
 E = TypeVar("E", bound=ev.AgentEvent)
@@ -29,15 +29,15 @@ CellOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError | C
 Form: TypeAlias = Literal["text", "markdown", "code", "arguments", "output", "bundle"]
 """The form of a part. `output` and `bundle` come from a cell; their text may set colours."""
 Tone: TypeAlias = Literal["", "good", "bad", "success", "failure", "warning", "question", "prompt", "thought", "quiet"]
-"""The meaning of the text. `success` and `failure` are those of a run."""
+"""The meaning of the text. `success` and `failure` are a run's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of what stands below a title."""
+    """A piece of the content below a title."""
 
     text: str
-    """As text, whatever its form."""
+    """The text, whatever the form."""
     form: Form = "text"
     tone: Tone = ""
     data: dict[str, Any] = field(default_factory=dict)
@@ -45,33 +45,33 @@ class Part:
     name: str = ""
     """Its kind, if the title does not say it."""
     brief: bool = False
-    """It is short enough to follow the title on the same line."""
+    """Whether the part fits behind the title on the same line."""
 
 
 @dataclass(kw_only=True, eq=False)
 class StoryBlock:
-    """Something that an agent does or that happens to it."""
+    """An agent's act, or an event that concerns it."""
 
     reaches_parents: ClassVar[bool] = False
-    """Whether those who look at an agent above are told of it, even without a `line`."""
+    """Whether viewers of an agent above are told even without a `line`."""
     title: str = ""
-    """Follows the agent's name. Empty: another block says it, and there is nothing to read here."""
+    """Words after the agent's name. Empty: another block says them, and there is nothing to read here."""
     detail: str = ""
-    """Follows the title."""
+    """Words after the title."""
     parts: tuple[Part, ...] = ()
     tone: Tone = ""
     line: str = ""
-    """The whole as a note of few words. Those who look at an agent above are told it."""
+    """The whole as a note of few words, for viewers of an agent above."""
     sentence: str = ""
-    """The whole as a sentence of a document. Empty: it is made of the words."""
+    """The whole as a sentence of a document. Empty: made of the words."""
     goes_on: bool = False
-    """The title can be left out if the block before has the same agent and title."""
+    """Whether the title can be left out after a block with the same agent and title."""
     passing: bool = False
-    """It describes a moment; front ends that redraw take it from `Activity` and omit this block, and no story keeps it."""
+    """Whether the block describes a moment: front ends that redraw use `Activity` instead; no story keeps it."""
     is_repeated: bool = False
-    """Another block says it too: conversations omit it, logs and documents do not."""
+    """Whether another block says the same: conversations omit this one, logs and documents do not."""
     is_detail: bool = False
-    """A conversation whose actions are folded omits it."""
+    """Whether a conversation whose actions are folded omits the block."""
 
     @property
     def head(self) -> str:
@@ -85,19 +85,19 @@ class StoryBlock:
 
     @property
     def written(self) -> str:
-        """It as a sentence of a document; empty if it has no words."""
+        """The block as a sentence of a document; empty if it has no words."""
         return self.sentence or (f"The agent {visible(self.text)}." if self.title else "")
 
 
 @dataclass(kw_only=True, eq=False)
 class Growth(StoryBlock):
-    """A piece of a text of the model, or how far a call is."""
+    """A piece of a text of the model, or the progress of a call."""
 
     passing: bool = True
     piece: str
     kind: Literal["answer", "thoughts", "call"]
     call_id: str = ""
-    """The call, if it is one by code."""
+    """The id of a call by code."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -106,15 +106,15 @@ class Said(StoryBlock):
 
     content: str
     is_thought: bool = False
-    """It belongs to the model's thinking. That of a child has no words: it is for readers of the stream."""
+    """Whether the text is the model's thinking. A child's has no words: it is for readers of the stream."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Output(StoryBlock):
-    """An output of a running cell: lines and displays that do not change any more, or an error."""
+    """An output of a running cell: lines and displays that are settled, or an error."""
 
     output: CellOutput | None = None
-    """The output that has come, settled or not. None: the block has only what was held back."""
+    """The new output, settled or not. None: the block has only output that was held back."""
     tool_call_id: str | None = None
 
 
@@ -157,7 +157,7 @@ class Decided(OfEvent[ev.ApprovalDecided]):
     reaches_parents = True
     request: ev.ApprovalRequest | None
     is_shown: bool = False
-    """Whether the tool call has shown all that was asked for."""
+    """Whether the tool call has shown everything that was asked for."""
 
 
 class QuestionAsked(OfEvent[ev.QuestionRequest]):
@@ -176,15 +176,15 @@ class End(OfEvent[ev.AgentFinished]):
 
 @dataclass(frozen=True, kw_only=True)
 class StoryLimits:
-    """How much of an agent's work is kept. Of what is left out, the number is kept."""
+    """Limits on an agent's kept work; left-out items are counted."""
 
     first: int = sys.maxsize
     last: int = 0
-    """Of more items than both together, those between are left out."""
+    """Number of last items; more items than `first` and `last` together lose those between."""
     outputs: int = sys.maxsize
     """Outputs of one call; the last ones are kept."""
     text_chars: int = sys.maxsize
-    """Of a longer text of a cell, the head and the tail are kept."""
+    """Characters above which a text of a cell keeps its head and its tail."""
     display_chars: int = sys.maxsize
     """Characters of all pictures and tables; the newest ones are kept."""
 
@@ -211,7 +211,7 @@ class GrowingText:
             self.tail = self.tail[-half:]
 
     def end(self, chars: int) -> str:
-        """The last characters."""
+        """Return the last characters."""
         return self.tail[-chars:] if len(self.tail) >= chars else str(self)[-chars:]
 
     def __str__(self) -> str:
@@ -244,20 +244,20 @@ class StrategySteps(StoryBlock):
     name: str
     steps: int = 0
     done: bool = False
-    """Whether it has ended by itself."""
+    """Whether the strategy has ended by itself."""
     nodes: dict[str, SearchedState] = field(default_factory=dict)
-    """The latest of each node, by id."""
+    """The latest state of each node, by id."""
     best: str = ""
     """The id of the best node."""
 
     def update(self, newer: "StrategySteps") -> None:
-        """Takes a step."""
+        """Take a step."""
         self.steps, self.done, self.best = newer.steps, newer.done, newer.best or self.best
         self.nodes |= {name: node for name, node in newer.nodes.items() if name in self.nodes or len(self.nodes) < MAX_NODES}
 
     @property
     def written(self) -> str:
-        """How far it is, and the best that it has found."""
+        """The strategy's progress, and its best result."""
         best = self.nodes.get(self.best)
         found = f"; the best of {counted(len(self.nodes), 'node')}: {best.score:.2f} {one_line(best.action)}" if best else ""
         return f"Strategy {one_line(self.name)}: {counted(self.steps, 'step')}{found}"
@@ -268,7 +268,6 @@ class Plan(StoryBlock):
     """A plan, in its place among the other blocks."""
 
     plan: PlanState
-    """As it is now."""
 
 
 Shown: TypeAlias = GrowingText | DisplayData | ExecuteResult | CellError
@@ -287,21 +286,21 @@ class CallStep(StoryBlock):
     """Its name for people."""
     tool_call_id: str | None = None
     call_id: str = ""
-    """Tells apart the calls of a cell's code. Empty: the model's call."""
+    """The id of a call by a cell's code. Empty: the model's call."""
     approvals: list[Approval] = field(default_factory=list)
-    """Those of the call itself."""
+    """Approvals of the call itself."""
     outputs: list[CallItem] = field(default_factory=list)
     settled: int = 0
-    """Number of outputs that do not change any more; the text after them may still grow."""
+    """Number of settled outputs; the text after them may still grow."""
     left_out: int = 0
-    """Number of outputs that were dropped."""
+    """Number of dropped outputs."""
     status: str = ""
-    """How its cell ended. Empty: it is no cell, or did not run to an end."""
+    """The status of its ended cell. Empty: no cell, or one that did not run to an end."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     result: str = ""
     outcome: str = ""
-    """That of `ToolOutput`; empty while the call runs."""
+    """The `outcome` of its `ToolOutput`; empty while the call runs."""
     running: bool = True
     reaches_out: bool = False
     """Whether its code made calls outside the kernel: a server's tool, a command, a write."""
@@ -314,18 +313,18 @@ class CallStep(StoryBlock):
 
     @property
     def named(self) -> str:
-        """What was called, with its label, in one line; of a cell, what it does."""
+        """The called tool with its label, or a cell's work, in one line."""
         if self.code is not None:
             return calls.CodeAction(code=self.code, description=self.label).title
         return one_line(": ".join(filter(None, [tool_words(self.tool_name), self.label])), 120)
 
     @property
     def shown(self) -> list[Shown]:
-        """Its outputs without the questions between them."""
+        """The outputs without the questions between them."""
         return [item for item in self.outputs if isinstance(item, Shown)]
 
     def add(self, item: StreamText | CallItem, limits: StoryLimits) -> bool:
-        """Adds an output of the running cell, or a question. Returns whether what is settled changes."""
+        """Add an output of the running cell, or a question. Returns whether a settled part changes."""
         if isinstance(item, StreamText):
             kind = "stderr" if item.name == "stderr" else "text"
             last = self.outputs[-1] if len(self.outputs) > self.settled else None
@@ -340,12 +339,12 @@ class CallStep(StoryBlock):
         return True
 
     def clear(self) -> None:
-        """Takes back all output; the questions stay."""
+        """Take back all output; the questions stay."""
         self.outputs = [item for item in self.outputs if not isinstance(item, Shown)]
         self.settled, self.left_out = len(self.outputs), 0
 
     def update(self, newer: DisplayData) -> bool:
-        """Replaces the displays of the same id. Returns whether there are any."""
+        """Replace the displays of the same id. Returns whether there are any."""
         found = False
         for index, shown in enumerate(self.outputs):
             if isinstance(shown, DisplayData) and shown.display_id == newer.display_id:
@@ -353,7 +352,7 @@ class CallStep(StoryBlock):
         return found
 
     def settle(self, limits: StoryLimits) -> None:
-        """Ends the text that grows."""
+        """End the text that grows."""
         surplus = len(self.outputs) - limits.outputs
         if surplus > 0:
             self.left_out += surplus
@@ -361,13 +360,13 @@ class CallStep(StoryBlock):
         self.settled = len(self.outputs)
 
     def end(self, limits: StoryLimits) -> None:
-        """Ends the call: no more output will come."""
+        """End the call: no more output will come."""
         self.running = False
         self.settle(limits)
 
 
 def drop_displays(made: Iterator[CallStep], chars: int) -> None:
-    """Leaves out displays. Args: made: the calls, the newest first. chars: room for the displays that stay."""
+    """Leave out displays. Args: made: the calls, the newest first. chars: room for the displays that stay."""
     for call in made:
         for index in reversed(range(len(call.outputs))):
             output = call.outputs[index]
@@ -378,7 +377,7 @@ def drop_displays(made: Iterator[CallStep], chars: int) -> None:
 
 
 def shows(tool_name: str, args: dict[str, Any], call: calls.Call) -> bool:
-    """Whether the tool call, as it is shown, holds everything that the approval request for `call` asks for."""
+    """Return whether the tool call, as shown, holds everything that the approval request for `call` asks for."""
     match call:
         case calls.CodeAction():
             return args.get("code") == call.code

@@ -1,4 +1,4 @@
-"""Callbacks on the one stream of events, for those who do not want to write the loop.
+"""Callbacks on the one stream of events, instead of a loop.
 
 ::
 
@@ -32,21 +32,21 @@ class Callbacks:
 
     on_start: Callback[ev.AgentStarted] = None
     on_text: Callback[ev.ResponseChunk] = None
-    """A piece of a model's text."""
+    """Called with a piece of a model's text."""
     on_tool_start: Callback[ev.ToolCallStarted] = None
     on_tool_end: Callback[ev.ToolOutput] = None
     on_finish: Callback[ev.AgentFinished] = None
-    """An agent has completed its work. For each agent either this or `on_error` is called, once and last."""
+    """Called when an agent has completed its work. For each agent either this or `on_error` is called, once and last."""
     on_error: Callback[ev.AgentFinished] = None
-    """An agent has ended in another way: `event.status` and `event.error` say how and why."""
+    """Called when an agent has ended in another way: `event.status` and `event.error` say how and why."""
     on_approval: Callback[ev.ApprovalRequest] = None
-    """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for unattended runs."""
+    """Called when a call waits for `event.approve()` or `event.deny()`. Default: the answer for unattended runs."""
     on_question: Callback[ev.QuestionRequest] = None
-    """Code waits for `event.answer(text)` or `event.decline()`. Without it each ends as where nobody is there."""
+    """Called when code waits for `event.answer(text)` or `event.decline()`. Default: the answer for unattended runs."""
 
 
 async def dispatch(events: "AsyncIterable[ev.Event]", callbacks: Callbacks) -> None:
-    """Read a run to its end, and call what is there for each event.
+    """Read a run to its end, and call the callback of each event.
 
     A run that this call begins is cancelled with it, as a task is with the one that awaits it: see `Run`.
     """

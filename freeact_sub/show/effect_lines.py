@@ -1,4 +1,4 @@
-"""What people read of the effects of a cell, in lines; front ends draw them. A yes to a cell is to those that are seen."""
+"""The effects of a cell, in lines for people; front ends draw them. A yes to a cell is to the effects that were seen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,20 +24,20 @@ class EffectLine:
 
 
 def is_tried(request: ev.ApprovalRequest) -> bool:
-    """Whether front ends show what a call would do, or why that is not known."""
+    """Return whether front ends show a call's effects, or why these are unknown."""
     effects = request.effects
     return isinstance(request.call, CodeAction) and (effects is None or not effects.off)
 
 
 def are_seen(effects: ev.Effects | None) -> TypeGuard[ev.Effects]:
-    """Whether there are effects to which a yes can be. Without them it is to the code."""
+    """Return whether a yes can be to these effects. Otherwise it is to the code."""
     return effects is not None and effects.status != "refused"
 
 
 async def seen_otherwise(request: ev.ApprovalRequest, decision: ev.Decision, seen: ev.Effects | None) -> ev.Effects | None:
-    """Return what the cell would now do, if that is not what a person has seen. None: the decision counts.
+    """Return the cell's new effects, if they differ from those a person has seen. None: the decision counts.
 
-    A person is asked again once. Whoever has seen that the cell was tried again decides: its files may change all the time.
+    A person is asked again once. After a second trial the person decides: the cell's files may change all the time.
 
     Args:
         request: The question about the cell.
@@ -51,7 +51,7 @@ async def seen_otherwise(request: ev.ApprovalRequest, decision: ev.Decision, see
 
 
 def effect_lines(effects: ev.Effects | None) -> Iterator[EffectLine]:
-    """The lines. Args: effects: None: the trial has not ended yet."""
+    """Yield the lines. Args: effects: None: the trial has not ended yet."""
     if effects is None:
         yield EffectLine("head", "trying it …")
         return
@@ -62,14 +62,14 @@ def effect_lines(effects: ev.Effects | None) -> Iterator[EffectLine]:
 
 
 def effect_line(effects: ev.Effects | None) -> EffectLine:
-    """The line for a card that has no room for more."""
+    """Return the line for a card that has no room for more."""
     if effects is None or effects.status != "done" or effects.cell == "error":
         return next(effect_lines(effects))
     return next(change_lines(effects), _head(effects))
 
 
 def change_lines(effects: ev.Effects) -> Iterator[EffectLine]:
-    """The same without the words about a trial: paths, output, variables, diffs."""
+    """Yield the lines without words about a trial: paths, output, variables, diffs."""
     if paths := [f"{SIGNS[file.what]}{file.path}" for file in effects.files]:
         yield EffectLine("file", cut(whole_line(" ".join(paths)), CHARS))  # first: a small card shows the first lines
     output = clean(effects.output).strip().split("\n") if effects.output.strip() else []

@@ -14,11 +14,11 @@ from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown
 from freeact_sub.show.teller import readable
 
 MAX_MESSAGES: Final = 20_000
-"""Messages that a feed keeps."""
+"""Maximum number of messages that a feed keeps."""
 
 
 class Feed:
-    """Keeps the messages of a conversation, so that a reader who connects late, or again, misses nothing.
+    """The messages of a conversation, kept so that a reader who connects late, or again, misses nothing.
 
     Of a long conversation the newest messages are kept; a reader who is further behind goes on with the oldest of them.
     """
@@ -28,12 +28,12 @@ class Feed:
         self._views = Stories()
         self._messages: deque[str] = deque(maxlen=most)
         self._number = 0
-        """Of all messages so far."""
+        """Number of all messages so far."""
         self._changed = asyncio.Condition()
         self._closed = False
 
     async def read(self, events: AsyncIterable[AgentEvent]) -> None:
-        """Reads the events of a run to its end."""
+        """Read the events of a run to its end."""
         async for event in events:
             view = self._views.observe(event)
             shown = json.dumps({"html": event_html(view, event), "does": doing(view)})
@@ -43,13 +43,13 @@ class Feed:
                 self._changed.notify_all()
 
     async def aclose(self) -> None:
-        """Ends all readers when they have read what there is."""
+        """End all readers when they have read all messages."""
         self._closed = True
         async with self._changed:
             self._changed.notify_all()
 
     async def after(self, number: int = -1) -> AsyncIterator[tuple[int, str]]:
-        """Yields the messages after `number`, which counts from 0, and then each new one, until the feed is closed.
+        """Yield the messages after `number`, which counts from 0, and then each new one, until the feed is closed.
 
         A message is a JSON object: the `event`, its `html`, and what its agent `does` now.
         """
@@ -66,7 +66,7 @@ class Feed:
 
 
 def event_html(view: AgentStory, event: AgentEvent) -> str:
-    """The blocks of an event as HTML that is safe in any page. Args: view: its agent, which has observed the event."""
+    """Return the blocks of an event as HTML, safe in any page. Args: view: its agent, which has observed the event."""
     return "".join(map(_block, readable(view, event)))
 
 

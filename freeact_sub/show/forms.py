@@ -1,4 +1,4 @@
-"""The fields of a question: what each asks, its choices, and `Filling`: what a person has given so far of them.
+"""The fields of a question: words, choices, and `Filling`: a person's values so far.
 
 Fields are asked one by one wherever people type lines: in both terminals, and in a notebook without buttons.
 """
@@ -10,41 +10,41 @@ from freeact_sub.events.forms import QuestionField, text_of_value, typed_value
 from freeact_sub.text import one_line, visible, whole_line
 
 ROW_CHARS: Final = 1_000
-"""Of a choice, and of what a field asks."""
+"""Characters of a choice, and of a field's words."""
 DEFAULT_CHARS: Final = 60
 
 
 def heading(request: QuestionRequest, field: QuestionField) -> str:
-    """What a field asks, in one line; empty if the question itself says it."""
+    """Return a field's words, in one line; empty if the question itself says them."""
     is_confirmation = field.kind == "boolean" and not field.prompt and len(request.fields) == 1
     words = field.prompt or ("" if is_confirmation or field.name == request.prompt else field.name)
     return one_line(visible(words), ROW_CHARS)
 
 
 def title(request: QuestionRequest, at: int) -> str:
-    """What a field asks, and its place among several; empty if the question itself says it. Args: at: counted from 0."""
+    """Return a field's words and its place among several; empty if the question says them. Args: at: counted from 0."""
     place = f"{at + 1} of {len(request.fields)}: " if len(request.fields) > 1 else ""
     return f"{place}{heading(request, request.fields[at])}"
 
 
 def numbered(field: QuestionField) -> list[str]:
-    """The choices of a field, one a line, with their numbers."""
+    """Return the choices of a field, one a line, with their numbers."""
     return [f"{number}. {one_line(visible(row), ROW_CHARS)}" for number, row in enumerate(field.rows, start=1)]
 
 
 def shown_default(field: QuestionField) -> str:
-    """The default of a field, as people read it."""
+    """Return the default of a field, for people."""
     return one_line(visible(text_of_value(field, field.default)), DEFAULT_CHARS)
 
 
 def own_prompt(request: QuestionRequest) -> str:
-    """The question's own words, without those that its fields say."""
+    """Return the question's words, without those of its fields."""
     said = len(request.fields) > 1 and request.prompt == "\n".join(field.name for field in request.fields)
     return "" if said else request.prompt
 
 
 def form_lines(request: QuestionRequest) -> list[str]:
-    """The whole of a question's fields, in lines."""
+    """Return all fields of a question, in lines."""
     lines = list[str]()
     for at, field in enumerate(request.fields):
         lines += filter(None, [title(request, at)])
@@ -53,7 +53,7 @@ def form_lines(request: QuestionRequest) -> list[str]:
 
 
 class Filling:
-    """The answer to one question, as far as it is typed."""
+    """The answer to one question, as typed so far."""
 
     def __init__(self, request: QuestionRequest) -> None:
         """Args: request: has fields."""
@@ -62,20 +62,20 @@ class Filling:
         self._at = 0
         self.values: dict[str, Any] = {}
         self.refused = ""
-        """Why the last line was no answer; empty if it was one."""
+        """The reason why the last line was no answer; empty if it was one."""
         self.refusals = 0
-        """How many lines were none."""
+        """Number of lines that were no answer."""
         self._highlighted: int | None = None
         self._begin()
 
     @property
     def field(self) -> QuestionField:
-        """The field that is asked now."""
+        """The present field."""
         return self._fields[min(self._at, len(self._fields) - 1)]
 
     @property
     def at(self) -> int:
-        """How many fields are done."""
+        """Number of finished fields."""
         return self._at
 
     @property
@@ -85,7 +85,7 @@ class Filling:
 
     @property
     def title(self) -> str:
-        """What the present field asks, and its place among several; empty where the question says it."""
+        """The present field's words and its place among several; empty if the question says them."""
         return title(self._request, min(self._at, len(self._fields) - 1))
 
     @property
@@ -95,11 +95,11 @@ class Filling:
 
     @property
     def highlighted(self) -> int | None:
-        """The row that Enter takes at an empty line. None: none."""
+        """The row that Enter takes at an empty line."""
         return self._highlighted
 
     def move(self, by: int) -> bool:
-        """Highlights another row; returns False if there are none."""
+        """Highlight another row; return False if there are none."""
         count = len(self.field.rows)
         if count:
             at = self._highlighted
@@ -107,7 +107,7 @@ class Filling:
         return bool(count)
 
     def take(self, text: str, *, takes_highlighted: bool = False) -> bool:
-        """Reads a typed line as the value of the present field; returns False if it is none, see `refused`.
+        """Read a typed line as the value of the present field; return False if it is none, see `refused`.
 
         Args:
             text: The line.
@@ -128,7 +128,7 @@ class Filling:
         return True
 
     def back(self) -> bool:
-        """Goes back to the field before; returns False if there is none."""
+        """Go back to the field before; return False if there is none."""
         if not self._at:
             return False
         self._at -= 1
@@ -136,7 +136,7 @@ class Filling:
         return True
 
     def reopen(self, error: ValueError) -> None:
-        """The whole was no answer: its last field is asked again."""
+        """Ask the last field again: the whole was no answer."""
         self.back()
         self._refuse(error)
 
@@ -145,7 +145,7 @@ class Filling:
 
     @property
     def hint(self) -> str:
-        """What may be typed, in a few words."""
+        """Possible input, in a few words."""
         field = self.field
         match field.kind:
             case "choice" if field.other:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
-"""A cell of one line up to this length is shown in its head, without a body."""
+"""Characters up to which a cell of one line is shown in its head, without a body."""
 ARGUMENT_CHARS: Final = 40
 
 
@@ -34,21 +34,21 @@ class Head:
     """One action."""
 
     kind: str
-    """`Python`, `Child`, `Shell`, or what is called."""
+    """`Python`, `Child`, `Shell`, or the name of the called tool."""
     words: str = ""
     code: str = ""
     """The code below it, as Python; safe to show."""
     is_title: bool = False
-    """The words only name the code, which stands below in full, so they may be cut to the width."""
+    """Whether the words only name the code, which stands below in full: they may be cut to the width."""
 
     @property
     def text(self) -> str:
-        """Both in one line."""
+        """Kind and words in one line."""
         return f"{self.kind}  {self.words}".rstrip()
 
 
 def head_of_call(call: Call) -> Head:
-    """The head of an action that may need approval."""
+    """Return the head of an action that may need approval."""
     match call:
         case CodeAction():
             return _python(call)
@@ -73,7 +73,7 @@ def head_of_call(call: Call) -> Head:
 
 
 def head_of(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """What a person is asked, in one line. A cell is named by its code: people answer by what it does, not by its title."""
+    """Return a request in one line. A cell is named by its code: people judge that, not its title."""
     if isinstance(request, ev.QuestionRequest):
         return _line(asked_text(request))
     call = CodeAction(code=request.call.code) if isinstance(request.call, CodeAction) else request.call
@@ -81,7 +81,7 @@ def head_of(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
 
 
 def tells_all(call: Call) -> bool:
-    """Whether the head of a call is all of it. Of a child it is enough: the child asks for what it does."""
+    """Return whether the head tells the whole call. A child's does: the child asks before its own actions."""
     words = head_of_call(CodeAction(code=call.code) if isinstance(call, CodeAction) else call)
     match call:
         case SpawnCall():
@@ -100,7 +100,7 @@ def tells_all(call: Call) -> bool:
 
 
 def head_of_tool(event: "ev.ToolCallStarted | CallStep") -> Head:
-    """The head of a call of a tool."""
+    """Return the head of a call of a tool."""
     args = event.args
     match event.tool_name:
         case cells.CELL_TOOL if isinstance(args.get("code"), str):
@@ -121,7 +121,7 @@ def head_of_tool(event: "ev.ToolCallStarted | CallStep") -> Head:
 
 
 def doing(view: "AgentStory") -> str:
-    """An agent's activity in a few words; empty once it has ended."""
+    """Return an agent's activity in a few words; empty once it has ended."""
     if not view.is_running:
         return ""
     if view.questions:
@@ -135,7 +135,7 @@ def doing(view: "AgentStory") -> str:
 
 
 def _python(call: CodeAction) -> Head:
-    """The cell below its title. A short line needs none; a line that is the title stands there once."""
+    """Return a cell below its title. A short line needs none; a line that is the title stands there once."""
     lines, title = visible(call.code).strip("\n").split("\n"), call.title
     first = lines[0].strip()
     if len(lines) == 1 and len(first) <= ONE_LINE_CHARS and not own_title(call.description):
@@ -150,7 +150,7 @@ def _child(description: str, prompt: str) -> Head:
 
 
 def _asked(args: dict[str, Any]) -> str:
-    """What a model asks a person; the question itself follows."""
+    """Return the words for a model's question to a person; the question itself follows."""
     questions, form = args.get("questions"), args.get("form")
     asked = (
         [str(one.get("question") or "") for one in questions if isinstance(one, dict)] if isinstance(questions, list) else []
@@ -159,7 +159,7 @@ def _asked(args: dict[str, Any]) -> str:
 
 
 def _ask(args: dict[str, Any]) -> Head:
-    """The question with its label, by which those that are asked side by side are told apart."""
+    """Return a question with its label, which tells parallel ones apart."""
     label, prompt = (str(args.get(name) or "") for name in ("label", "prompt"))
     return Head(kind="Ask", words=_line(": ".join(filter(None, [one_line(label, ARGUMENT_CHARS), prompt]))))
 

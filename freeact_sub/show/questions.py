@@ -30,27 +30,27 @@ _WORDS: Final = (
     "please thanks thank you",
 )
 YES, NO, POLITE = (frozenset(words.split()) for words in _WORDS)
-"""A yes or a no is one of its words, or several, with or without polite ones."""
+"""Words of a yes and of a no, which may have polite words beside them."""
 _PHRASES: Final = re.compile(r"\b(?:go ahead|go on|go for it|do it|run it|all right|of course|looks good|sounds good)\b")
-"""Stand for a yes like one of its words."""
+"""Phrases that mean yes."""
 _OTHER: Final = re.compile(r"[^\w\s.,!;'\u2019]")
-"""In none of them: `ok?` is a question."""
+"""Characters that no yes and no no has: `ok?` is a question."""
 _ALWAYS: Final = re.compile(rf"(?i:(a|always|p|project))(?:\s+((?:{'|'.join(KINDS)})(?::.*)?))?", re.DOTALL)
 _REASON_CHARS: Final = 60
 YES_NO: Final = "y yes · n no"
 """The keys of a question with yes or no."""
 ALL_CODE: Final = "all code runs unasked then, without the wall that mode auto has"
 ALL_CODE_SHORT: Final = "all code, unasked, no wall"
-"""What an "always" to a cell means: it is no yes to this cell only."""
+"""The meaning of an "always" to a cell, which is more than a yes to it."""
 
 
 def always_words(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
-    """What an "always" means for the calls that follow, in one line; empty if nothing can be allowed for longer."""
+    """Return the meaning of an "always" for later calls, in one line; empty if nothing can be allowed for longer."""
     return f"a and p: {_always(request, is_short=is_short)}" if request.suggested else ""
 
 
 def always_means(request: ev.ApprovalRequest) -> str:
-    """The same, and how to choose another pattern."""
+    """Return the meaning of an "always", and how to choose another pattern."""
     if not request.suggested:
         return ""
     return f"a: {_always(request)}; p: the same in this project; a PATTERN or p PATTERN: a pattern of your own"
@@ -63,7 +63,7 @@ def _always(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
 
 
 def hint(request: ev.ApprovalRequest) -> str:
-    """What can be typed about a request."""
+    """Return the possible input about a request."""
     chosen = cheaper_models(request)
     numbers = "1" if len(chosen) == 1 else f"1 to {len(chosen)}"
     models = f", {numbers} yes with another model" if chosen else ""
@@ -71,25 +71,25 @@ def hint(request: ev.ApprovalRequest) -> str:
 
 
 def says_yes(text: str) -> bool:
-    """Whether a text is a plain yes."""
+    """Return whether a text is a plain yes."""
     words = {*_words(_PHRASES.sub("yes", text.lower()))} - POLITE
     return bool(words) and words <= YES and not _OTHER.search(text)
 
 
 def says_no(text: str) -> bool:
-    """Whether a text is a plain no."""
+    """Return whether a text is a plain no."""
     words = {*_words(text)} - POLITE
     return bool(words) and words <= NO and not _OTHER.search(text)
 
 
 class TypedDecision:
-    """Reads the lines that a person types about one approval request, until they are a decision."""
+    """Reader of the lines that a person types about one approval request, until they are a decision."""
 
     def __init__(self, models: Sequence[str] = (), *, asks_always: bool = False) -> None:
         """Make one for a request.
 
         Args:
-            models: Those that it offers: a name, or its number from 1 on, approves with that one.
+            models: The offered models: a name, or its number from 1 on, approves with that one.
             asks_always: Ask for confirmation of every text that is not a known word.
         """
         self._models = {**{name: name for name in models}, **{str(at): name for at, name in enumerate(models, start=1)}}
@@ -135,7 +135,7 @@ def _words(text: str) -> list[str]:
 
 
 MAX_OTHERS: Final = 4
-"""Lines about the questions that wait."""
+"""Maximum number of lines about waiting questions."""
 
 
 @dataclass
@@ -146,9 +146,9 @@ class Questions:
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
     take_yes: Callable[[ev.ApprovalRequest, ev.Decision], bool] | None = None
-    """Takes a decision that allows a call, before it counts. False: it counts at once."""
+    """Function that takes a decision to allow a call, before it counts. False: it counts at once."""
     take_code: Callable[[ev.ApprovalRequest], bool] | None = None
-    """Takes a cell whose code a person has changed, which then waits for its yes. False: changed code runs at once."""
+    """Function that takes a cell whose code a person has changed, until its yes. False: changed code runs at once."""
     on_card: frozenset[str] = frozenset()
     """The ids of the waiting questions whose whole calls stand in the list of the present card."""
     listed: set[str] = field(default_factory=set)
@@ -156,39 +156,39 @@ class Questions:
     _came: list[str] = field(default_factory=list)
     """The ids of the open questions, in the order of their arrival."""
     _codes: dict[str, str] = field(default_factory=dict)
-    """By question: what a person wants to run instead."""
+    """Code to run instead of a question's, by the question's id."""
     _shown_again: Counter[str] = field(default_factory=Counter)
     _typed: TypedDecision = field(default_factory=TypedDecision)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
     _fillings: dict[str, Filling] = field(default_factory=dict)
-    """By question: what is typed of an answer with fields; kept while another question is looked at."""
+    """Typed parts of answers with fields, by the question's id; kept while another question is looked at."""
 
     @property
     def current(self) -> ev.ApprovalRequest | ev.QuestionRequest | None:
-        """The question to be answered next, or None."""
+        """The question to be answered next."""
         return self.waiting[0] if self.waiting else None
 
     @property
     def current_id(self) -> str | None:
-        """The id of the current question, or None."""
+        """The id of the current question."""
         return self.waiting[0].request_id if self.waiting else None
 
     @property
     def shown_id(self) -> str | None:
-        """What a key answers: changes as well when the current question shows something else."""
+        """An id of the shown content; changes as well when the current question shows something else."""
         again = self._shown_again[self.current_id] if self.current_id is not None else 0
         return f"{self.current_id} shown again: {again}" if again else self.current_id
 
     @property
     def place(self) -> tuple[str | None, int, int]:
-        """What a person is asked: changes with the question, with its field, and when a line was no answer."""
+        """The place in the questions: changes with the question, with its field, and after a line that was no answer."""
         filling = self.filling
         return (self.current_id, filling.at, filling.refusals) if filling is not None else (self.current_id, 0, 0)
 
     @property
     def filling(self) -> Filling | None:
-        """What is typed so far of the answer to the current question. None: its answer is one text, or a decision."""
+        """The typed part of the answer to the current question. None: its answer is one text, or a decision."""
         request = self.current
         if not isinstance(request, ev.QuestionRequest) or not request.fields:
             return None
@@ -200,7 +200,7 @@ class Questions:
         return self._typed.asks_back if self._replied_to == self.current_id else ""
 
     def observe(self, event: ev.Event) -> None:
-        """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
+        """Add a question that a person has to answer; remove one that was answered elsewhere or withdrawn."""
         if isinstance(event, ev.ApprovalRequest | ev.QuestionRequest) and not event.headless:
             self.waiting.append(event)
             self._came.append(event.request_id)
@@ -209,7 +209,7 @@ class Questions:
             self.withdraw(event.request_id)
 
     def withdraw(self, request_id: str) -> None:
-        """Removes a question; does nothing if it is not open."""
+        """Remove a question; do nothing if it is not open."""
         self.waiting = [request for request in self.waiting if request.request_id != request_id]
         self._came = [other for other in self._came if other != request_id]
         self.listed.discard(request_id)
@@ -230,11 +230,11 @@ class Questions:
         self.withdraw(request.request_id)
 
     def changed_code(self, request: ev.ApprovalRequest) -> str | None:
-        """The code that is to run instead of a cell's. None: its own."""
+        """Return the code to run instead of a cell's. None: its own."""
         return self._codes.get(request.request_id)
 
     def run_instead(self, request: ev.ApprovalRequest, code: str) -> bool:
-        """Run other code instead of a cell's, or ask about it first; returns False if the question has closed."""
+        """Run other code instead of a cell's, or ask about it first; return False if the question is closed."""
         if self.take_code is not None and request in self.waiting:
             self._codes[request.request_id] = code
             if self.take_code(request):
@@ -244,11 +244,11 @@ class Questions:
         return is_open
 
     def shows_again(self, request: ev.ApprovalRequest) -> None:
-        """Note that a question now shows something else: what is typed at once does not answer it."""
+        """Note that a question now shows something else: quickly typed text does not answer it."""
         self._shown_again[request.request_id] += 1
 
     def answer(self, text: str, *, takes_highlighted: bool = False) -> bool:
-        """Answer the current question with what a person typed; returns False if the text decides nothing.
+        """Answer the current question with a person's text; return False if the text decides nothing.
 
         Args:
             text: The line.
@@ -292,16 +292,16 @@ class Questions:
         return True
 
     def forget_closed(self) -> None:
-        """Remove the questions that nobody waits for any more, also where no event has told so."""
+        """Remove the closed questions, also those whose end no event has told."""
         for request in [request for request in self.waiting if request.request_id not in ASKED]:
             self.withdraw(request.request_id)
 
     def number_of(self, request: ev.ApprovalRequest | ev.QuestionRequest) -> int:
-        """The place of an open question in the order of their arrival, from 1 on."""
+        """Return the place of an open question in the order of their arrival, from 1 on."""
         return 1 + [*self._came, *(other.request_id for other in self.waiting)].index(request.request_id)
 
     def choose(self, number: int) -> bool:
-        """Put another question first, by its number; False if there is none."""
+        """Put another question first, by its number; return False if there is none."""
         found = next((request for request in self.waiting if self.number_of(request) == number), None)
         if found is None:
             return False
@@ -327,7 +327,7 @@ class Questions:
 
     @property
     def answered_by_one_key(self) -> list[ev.ApprovalRequest]:
-        """The approval requests that one key allows: the current one, and others whose whole calls a person has before them.
+        """The approval requests that one key allows: the current one, and others whose whole calls are on the screen.
 
         Empty: there are no such others.
         """
@@ -336,7 +336,7 @@ class Questions:
         return found if len(found) > 1 else []
 
     def others(self) -> list[str]:
-        """The questions that wait behind the current one, a line for each, and what to type to get to it."""
+        """Return a line for each waiting question, and the input that leads to it."""
         lines = [
             f"/{self.number_of(request)} {names_of_asker(request)[-1]}: {one_line(summary_of(request))}"
             for request in self.behind
@@ -360,7 +360,7 @@ def refuse(request: ev.ApprovalRequest | ev.QuestionRequest, reason: str, *, nob
 
 
 def leave_unasked(request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
-    """Close a question as it ends where nobody is there to ask."""
+    """Close a question with the answer for unattended runs."""
     if isinstance(request, ev.ApprovalRequest):
         request.decide(request.if_nobody)
     else:
@@ -368,10 +368,10 @@ def leave_unasked(request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
 
 
 def summary_of(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """What is asked, in one line."""
+    """Return a question in one line."""
     return request.call.summary if isinstance(request, ev.ApprovalRequest) else asked_text(request)
 
 
 def asks_for(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """The head of a question, which follows the name of the agent that asks."""
+    """Return the head of a question, which follows the name of the agent that asks."""
     return request.call.question if isinstance(request, ev.ApprovalRequest) else asked_title(request)

@@ -16,7 +16,7 @@ UNANSWERED: Final = "the program ended before anybody answered"
 def session_events(
     session_id: str, *, store: "SessionStore | None" = None, last_prompts: int | None = None
 ) -> "Iterator[ev.Event]":
-    """The events of a stored session, in order, as `Run` yields them, but whole texts without their chunks.
+    """Yield the events of a stored session, in order, as `Run` yields them, but whole texts without their chunks.
 
     Prompts that were undone are left out. Each agent and each question that the end of a program has cut off has an end, so
     front ends that draw a live run draw these events, too. The session may be open, also in another program.
@@ -38,26 +38,26 @@ def session_events(
 
 
 def root_of(agents: "Iterable[StoredAgent]") -> "StoredAgent | None":
-    """The root among the agents of a session. None: it has no agent yet."""
+    """Return the root among the agents of a session. None: it has no agent yet."""
     return next((agent for agent in agents if agent.parent_id is None), None)
 
 
 def present_runs(reader: "SessionReader", root: "StoredAgent | None") -> "list[StoredRun]":
-    """The runs of a session's root, without those that were undone."""
+    """Return the runs of a session's root, without those that were undone."""
     return [] if root is None else [run for run in reader.runs(root.agent_id) if not run.undone]
 
 
 def events_of(reader: "SessionReader", runs: "Sequence[StoredRun]") -> Iterator[ev.Event]:
-    """The events of some runs of the root, with an end for each agent and each question that has none."""
+    """Yield the events of some runs of the root, with the missing ends of agents and questions."""
     for run in runs:
         yield from with_ends(reader.events(root_run=run.root_run))
 
 
 def with_ends(events: Iterable[ev.Event], *, goes_on: bool = False) -> Iterator[ev.Event]:
-    """Stored events, and an end for each run and each question that has none, because the end of a program cut it off.
+    """Yield stored events, with an end for each run and each question that the end of a program cut off.
 
     Args:
-        events: Those of one or more runs of the root, in order.
+        events: The events of one or more runs of the root, in order.
         goes_on: The session is open, so the last run may still be at work.
     """
     seen = _Seen()
@@ -70,7 +70,7 @@ def with_ends(events: Iterable[ev.Event], *, goes_on: bool = False) -> Iterator[
 
 
 class _Seen:
-    """What has begun in some events, and not ended."""
+    """Agents and questions that have begun in some events, and not ended."""
 
     def __init__(self) -> None:
         self._stories = Stories()
@@ -88,7 +88,7 @@ class _Seen:
         return agent_id in self._stories.by_id and self._stories.by_id[agent_id].is_running
 
     def missing(self) -> Iterator[ev.Event]:
-        """The ends that are missing, each of which is noted."""
+        """Yield the missing ends, and note them."""
         for story in reversed([*self._stories.by_id.values()]):  # children before their parents
             last = story.runs[-1].ended if story.runs else story.started
             for request in [request for request in self._asked.values() if request.agent_id == story.agent_id]:

@@ -1,4 +1,4 @@
-"""Permission rules as a person reads them: the decision about a call with its rule, or all rules."""
+"""Permission rules for a person: the decision about a call with its rule, or all rules."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ ASKS_ABOUT_CODE: Final = ("plan", "ask")
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
-    """The verdict on a call, and a line about it. Not for the thread of an event loop.
+    """Return the verdict on a call, and a line about it. Not for the thread of an event loop.
 
     Raises:
         ConfigError: The text is not what the kind needs, or a file with rules is wrong.
@@ -30,7 +30,7 @@ def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
 
 
 def rules_text(config: Config) -> str:
-    """All rules, the most specific file first; each file's in the form in which it is written."""
+    """Return all rules, the most specific file first; each file's in the form in which it is written."""
     lines = []
     for level in policy_of(config).rules.levels:
         if level:
@@ -43,7 +43,7 @@ def rules_text(config: Config) -> str:
 
 
 def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
-    """The source of the rule by which cells run unasked in a mode that asks about them; empty if they are asked about.
+    """Return the source of the rule by which cells run unasked in a mode that asks about them; empty: they are asked about.
 
     Args:
         config: The settings, with the present mode.
@@ -59,12 +59,12 @@ def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
 
 
 def policy_of(config: Config) -> Policy:
-    """The policy of an agent with these settings."""
+    """Return the policy of these settings."""
     return Policy(workspace=config.workspace, mode=config.mode, rules=load_rules(config.permission_files))
 
 
 def call_of(kind: str, text: str) -> Call:
-    """The call that a text stands for, by the `form` of its kind."""
+    """Return the call that a text stands for, by the `form` of its kind."""
     if kind not in CALLS:
         kinds = "; ".join(f"{name}: {call.form}" for name, call in CALLS.items())
         raise ConfigError(f"--kind must be one of these, each with the form of its CALL: {kinds}")

@@ -30,16 +30,16 @@ from freeact_sub.cells import MimeBundle
 from freeact_sub.text import clean, one_line, printable, shortened, visible
 
 TEXT_CHARS = 8_000
-"""A text output is shown with so many characters of its beginning and its end."""
+"""Characters of the beginning and of the end that a text output shows."""
 
 CODE_CHARS = 20_000
-"""Code over this size is shown in full, but without colours."""
+"""Characters above which code has no colours."""
 
 HTML_CHARS = 200_000
-"""So much of a kernel's HTML is read."""
+"""Characters of a kernel's HTML that are read."""
 
 PICTURE_BYTES = 4_000_000
-"""A picture over this size (in base64) is named, not shown."""
+"""Bytes (in base64) above which a picture is named, not shown."""
 
 _COLOURS = (
     (Token.Comment, "--jp-mirror-editor-comment-color", "#6a737d"),
@@ -62,7 +62,7 @@ _DROPPED_TAGS = frozenset(
     {"script", "style", "head", "title", "template", "noscript", "noframes", "noembed", "iframe", "object", "svg"}
     | {"math", "textarea", "select", "xmp", "audio", "video", "canvas", "plaintext"}
 )
-"""Tags that go with their content; of all others that are not listed, the content stays."""
+"""Tags that go with their content; other unlisted tags leave theirs."""
 
 _PYTHON: Any = PythonLexer(stripnl=False, ensurenl=False)
 _MARKUP = re.compile(
@@ -71,7 +71,7 @@ _MARKUP = re.compile(
 )
 _SPANS = re.compile(r"\b(colspan|rowspan)=[\"']?([0-9]{1,3})\b", re.IGNORECASE)
 _ALIGNED = re.compile(r'style="text-align:(left|right|center)"')
-"""In what Markdown becomes, where a quotation mark stands in no text."""
+"""Alignments in rendered Markdown, whose texts have no quotation marks."""
 _LEXERS = frozenset(
     {"bash", "c", "console", "cpp", "css", "diff", "go", "html", "java", "javascript", "js", "json", "py", "python", "r"}
     | {"rust", "sh", "shell", "sql", "toml", "ts", "typescript", "yaml", "yml"}
@@ -103,7 +103,7 @@ _COMMANDS: Final = frozenset(_NAMES.split()) | frozenset("\\,;:!{}%#&_$| \n")
 
 
 def add_formulas(markdown: MarkdownIt) -> None:
-    """Lets it read formulas."""
+    """Add formulas to a Markdown parser."""
     markdown.inline.ruler.before("escape", "formula", _formula)
     markdown.add_render_rule("formula", lambda _self, tokens, index, _options, _env: _shown(tokens[index].content))
 
@@ -128,24 +128,24 @@ def _formula(state: Any, silent: bool) -> bool:
 
 
 def _is_formula(text: str, opening: str, after: str) -> bool:
-    """Whether a text between two delimiters is one: no sum of money, and nothing that is more than a formula."""
+    """Return whether a text between two delimiters is a formula: no sum of money, and nothing beside it."""
     if not text.strip() or "\n\n" in text or not all(command in _COMMANDS for command in _COMMAND.findall(text)):
         return False
     return opening != "$" or not (text[0].isspace() or text[-1].isspace() or after.isdigit() or text.endswith("\\"))
 
 
 def escaped(text: str) -> str:
-    """The text as HTML."""
+    """Return the text as HTML."""
     return html.escape(text, quote=True)
 
 
 def text_html(text: str, kind: str = "text") -> str:
-    """Text that a cell wrote, as a block of class `kind`."""
+    """Return text that a cell wrote, as a block of class `kind`."""
     return f'<pre class="fsub-{kind}">{escaped(shortened(clean(text), TEXT_CHARS))}</pre>'
 
 
 def code_html(code: str) -> str:
-    """Python code, in colours; every character of it can be seen."""
+    """Return Python code in colours, with every character visible."""
     shown = visible(code)
     if len(shown) > CODE_CHARS:
         return f'<pre class="fsub-code">{escaped(shown)}</pre>'
@@ -154,13 +154,13 @@ def code_html(code: str) -> str:
 
 
 def markdown_html(text: str) -> str:
-    """Markdown without raw HTML, without pictures, and without links other than those that are safe to click."""
+    """Return Markdown as HTML, without raw HTML and pictures, and only with links that are safe to click."""
     shown = _ALIGNED.sub(r'class="fsub-\1"', _MARKDOWN.render(printable(text)))  # the page's own style would win
     return f'<div class="fsub-markdown">{shown}</div>'
 
 
 def _fence(code: str, language: str, _attributes: str) -> str:
-    """A fence in colours; empty, where it has none."""
+    """Return a fence in colours; empty: it has none."""
     if language.lower() not in _LEXERS or len(code) > CODE_CHARS:
         return ""
     from pygments.lexers import get_lexer_by_name  # noqa: PLC0415  # few need it
@@ -175,7 +175,7 @@ add_formulas(_MARKDOWN)
 
 
 def table_html(source: str) -> str:
-    """A kernel's HTML, rebuilt from tags that show text and tables; empty where nothing is left to see."""
+    """Return a kernel's HTML, rebuilt from tags that show text and tables; empty: nothing is left to see."""
     rebuilt = _Rebuilder(source[:HTML_CHARS])
     left_out = len(source) - HTML_CHARS
     note = f'<div class="fsub-note">… {left_out:,} characters left out</div>' if left_out > 0 else ""
@@ -183,12 +183,12 @@ def table_html(source: str) -> str:
 
 
 def is_picture(bundle: MimeBundle) -> bool:
-    """Whether the bundle is drawn as a picture."""
+    """Return whether the bundle is drawn as a picture."""
     return any(mime in _PICTURES and bundle.get(mime) for mime in bundle)
 
 
 def bundle_html(bundle: MimeBundle) -> str:
-    """The richest form of a display that can be shown safely."""
+    """Return the richest form of a display that can be shown safely."""
     for mime, show in _FORMS.items():
         shown = show(mime, bundle[mime]) if bundle.get(mime) not in (None, "") else ""
         if shown:
@@ -197,7 +197,7 @@ def bundle_html(bundle: MimeBundle) -> str:
 
 
 def bundle_text(bundle: MimeBundle) -> str:
-    """A display in one line or as its text, where there are no pictures."""
+    """Return a display in one line or as its text, for places without pictures."""
     return clean(_text(bundle.get("text/plain") or f"[{', '.join(bundle)}]"))
 
 
@@ -209,7 +209,7 @@ def _coloured(token: Any, text: str) -> str:
 
 
 def _text(data: Any) -> str:
-    """The data of a bundle as text; notebook files keep it as a list of lines."""
+    """Return the data of a bundle as text; notebook files keep it as a list of lines."""
     return "".join(map(str, data)) if isinstance(data, list) else str(data)
 
 
@@ -243,11 +243,11 @@ _FORMS: dict[str, Callable[[str, Any], str]] = {
     "application/json": _json,
     "text/plain": lambda _, data: text_html(_text(data)),
 }
-"""Pictures come first: beside one, HTML is usually there for its scripts."""
+"""Forms of a bundle; pictures come first: beside one, HTML is usually there for its scripts."""
 
 
 class _Rebuilder:
-    """Writes HTML anew: listed tags with checked attributes, properly nested, and escaped text; nothing else comes out.
+    """A writer of new HTML: listed tags with checked attributes, properly nested, and escaped text; nothing else.
 
     So safety does not hang on reading the source as a browser would. It is read in one pass, in linear time, and no more
     comes out than went in: `html.parser` takes minutes for some sources of this size, and a parser that follows the
@@ -272,7 +272,7 @@ class _Rebuilder:
         self.has_text = self.has_text or bool(text.strip())
 
     def _add_markup(self, match: re.Match[str]) -> int:
-        """Take in a tag or a comment; returns where to read on."""
+        """Take in a tag or a comment; return where to read on."""
         source, tag = match.string, (match["tag"] or "").lower()
         if match[0] == "<!--":
             return _after("-->", source, match.end())
@@ -298,7 +298,7 @@ class _Rebuilder:
 
 
 def _after(ending: str, source: str, position: int) -> int:
-    """The position after the next such ending, in small or capital letters; the end where there is none."""
+    """Return the position after the next such ending, in small or capital letters; the end where there is none."""
     match = re.compile(re.escape(ending), re.IGNORECASE).search(source, position)
     return match.end() if match else len(source)
 

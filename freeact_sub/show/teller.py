@@ -1,4 +1,4 @@
-"""Events become blocks here, and nowhere else.
+"""Translation of events into blocks, which happens nowhere else.
 
 Front ends choose only colours, widths and markup. An event of a class that is not listed has its name and its text as words.
 
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 Blocks: TypeAlias = Iterable[bl.StoryBlock]
 HeldOutput: TypeAlias = StreamText | DisplayData | ExecuteResult
 OPEN_LINES: Final = 50
-"""Lines at the end that can still be changed."""
+"""Number of last lines that can still be changed."""
 MAX_COLOUR_CHARS: Final = 100
-"""Of the colours in force; colours that are never taken back are dropped."""
+"""Characters of the colours in force; colours that are never taken back are dropped."""
 MOVES: Final = re.compile(r"\x08|\x1b\[(?:\d*[A-G]|\?25l)")
-"""What moves the cursor elsewhere than to the beginning of its line, and the hiding of the cursor before that."""
+"""Sequences that move the cursor elsewhere than to the beginning of its line, or hide it before that."""
 _UPWARDS: Final = re.compile(r"\x1b\[\d*[AF]")
 _SHOWN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
 _Row = list[tuple[str, str]]
 """Characters with the colours in which they were written."""
 
 LINE_CHARS: Final = 8192
-"""A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
+"""Characters of the pieces in which a line without an end is drawn, so that memory stays bounded."""
 
 MAX_HELD: Final = 200
 MAX_HELD_CHARS: Final = 200_000
-"""Output of a cell that is held back, in pieces and in characters; more is drawn although the cell may clear it."""
+"""Bounds on a cell's held-back output, in pieces and in characters; more is drawn although the cell may clear it."""
 TAIL_CHARS: Final = 4000
-"""Characters of it that are drawn."""
+"""Characters of held-back output that are drawn."""
 MAX_COLOURS: Final = 16
 """Active colour sequences that continue in the next line; newer ones usually replace older ones."""
 
@@ -70,18 +70,18 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def blocks(view: "AgentStory", event: ev.AgentEvent) -> list[bl.StoryBlock]:
-    """The blocks that an event adds. Args: view: its agent, which has observed the event."""
+    """Return the blocks that an event adds. Args: view: its agent, which has observed the event."""
     made = _MADE.get(type(event)) or next(_MADE[kind] for kind in type(event).__mro__ if kind in _MADE)
     return [*made(view, event)]
 
 
 def readable(view: "AgentStory", event: ev.AgentEvent) -> list[bl.StoryBlock]:
-    """Those that have words."""
+    """Return the blocks of an event that have words."""
     return [block for block in blocks(view, event) if block.title]
 
 
 def call_part(call: Any) -> bl.Part:
-    """A call as a person judges it, in full."""
+    """Return a call in full, for a person's judgement."""
     match call:
         case CodeAction():
             return bl.Part(form="code", text=call.text)
@@ -154,7 +154,7 @@ def _tool_output(view: "AgentStory", event: ev.ToolOutput) -> Blocks:
 
 
 def called(event: ev.ToolCallStarted | ev.ToolOutput, *, does: bool = False) -> str:
-    """What is called, with its label. Args: does: in words that follow the agent's name."""
+    """Return the name of the called tool, with its label. Args: does: in words that follow the agent's name."""
     words = tool_words(event.tool_name, does=does)
     return f"{words}: {one_line(event.label, LABEL_CHARS)}" if event.label else words
 
@@ -196,7 +196,7 @@ def _cell_end(view: "AgentStory", event: ev.CodeExecutionOutput) -> Blocks:
 
 
 def _request(view: "AgentStory", event: ev.ApprovalRequest) -> Blocks:
-    """Omits a call that its tool call has shown already."""
+    """Make the block of a request; none for a call that is shown in full already."""
     approval = view.approvals.get(event.request_id) or bl.Approval(request=event)
     approval.title, approval.tone = event.call.question, "question"
     approval.parts = () if view.has_shown(event) else (call_part(event.call),)
@@ -358,11 +358,11 @@ _MADE: Final[dict[type, Callable[["AgentStory", Any], Blocks]]] = {
     ev.SkillLoaded: lambda _, event: [bl.StoryBlock(title="loads the skill", detail=one_line(event.name), tone="quiet")],
     ev.Cancelled: _cancelled,
 }
-"""By class of event, or its nearest ancestor here. Each is called with the event's agent, which has observed it."""
+"""Makers of blocks by class of event or nearest ancestor. Each gets the event's agent, which has observed it."""
 
 
 class LineBuffer:
-    """Cuts a stream of pieces into whole lines; each sets the colours that continue from the one before it."""
+    """Cutter of a stream of pieces into whole lines; each sets the colours that continue from the one before it."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -391,11 +391,11 @@ class LineBuffer:
             yield self._coloured(line)
 
     def rest(self) -> str:
-        """The lines that may still change, such as a progress bar that is moving."""
+        """Return the lines that may still change, such as a progress bar that is moving."""
         return clean(self._rest) if self._moved is None else clean("\n".join(self._moved.lines))
 
     def flush(self) -> Iterator[str]:
-        """Yields the unfinished lines, if there are any; what comes next starts without colour."""
+        """Yield the unfinished lines, if there are any; later text starts without colour."""
         if self._moved is not None:
             yield from self._moved.lines
             self._moved = None
@@ -417,12 +417,12 @@ class LineBuffer:
 
 
 def is_empty_widget(output: DisplayData) -> bool:
-    """Whether it is a place for the output of a bar of `rich`: what is shown there comes as outputs of the cell."""
+    """Return whether an output is a widget for a bar of `rich`, whose text comes as outputs."""
     return WIDGET in output.data and output.data.get("text/plain") == "Output()"
 
 
 class UndrawnOutput:
-    """The output of a running cell that is not drawn yet: an unfinished line, and what the cell may clear or replace.
+    """The undrawn output of a running cell: an unfinished line, and parts that the cell may clear or replace.
 
     A cell that has cleared its output, or has replaced a display, is likely to do so again. Where nothing that is drawn can
     be taken back, only its last state is drawn, when the cell ends.
@@ -435,7 +435,7 @@ class UndrawnOutput:
         self._clears = False
 
     def settled(self, output: HeldOutput | ClearOutput) -> list[HeldOutput]:
-        """Takes an output of the cell, and returns those that can be drawn."""
+        """Take an output of the cell, and return the outputs that can be drawn."""
         if isinstance(output, ClearOutput):
             self.lines, self._clears = LineBuffer(), True
             self.rest()
@@ -454,13 +454,13 @@ class UndrawnOutput:
         return self.rest() if len(self._held) > MAX_HELD or self._held_chars > MAX_HELD_CHARS else []
 
     def rest(self) -> list[HeldOutput]:
-        """What was held back; it is not held any more."""
+        """Release and return the held-back output."""
         held, self._held, self._held_chars = self._held, [], 0
         return held
 
     @property
     def text(self) -> str:
-        """The end of all this as text, for a place that is drawn again and again."""
+        """The end of the output, for a place that is drawn again and again."""
         texts = [text_of(output) for output in self._held]
         return clean("".join(texts)[-TAIL_CHARS:]) + self.lines.rest()
 
@@ -473,21 +473,21 @@ class MovedLines(CursorText[_Row]):
     """
 
     def __init__(self, colours: str) -> None:
-        """Args: colours: those in force at the beginning."""
+        """Args: colours: in force at the beginning."""
         super().__init__([("", " ")], LINE_CHARS - 1)
         self.colours = colours
         self.is_open = True
-        """False: the cursor is at the beginning of an empty line, and nothing tells that it will be moved."""
+        """Whether the cursor may move; False: it begins an empty line, and nothing tells that it will."""
         self._goes_up = False
 
     @property
     def lines(self) -> list[str]:
-        """Those that can still change, but for an empty last one."""
+        """The lines that can still change, but for an empty last one."""
         rows = self._lines if self._lines[-1] else self._lines[:-1]
         return [_drawn(row) for row in rows]
 
     def write(self, text: str) -> Iterator[str]:
-        """Writes as a program does, at the cursor. Yields the lines that do not change any more."""
+        """Write as a program does, at the cursor. Yield the settled lines."""
         self._write(text)
         yield from self._settled()  # not before: the end of the text may tell that its lines will be changed
         self.is_open = self._goes_up or bool(self._lines[-1] or self._unfinished)
@@ -524,7 +524,7 @@ class MovedLines(CursorText[_Row]):
 
 
 def _drawn(row: _Row) -> str:
-    """A line that sets its own colours, and takes them back at its end."""
+    """Return a line that sets its own colours, and takes them back at its end."""
     parts, last = [], ""
     for colours, char in row:
         if colours != last:

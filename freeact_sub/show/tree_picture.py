@@ -26,17 +26,17 @@ class DrawnNode:
     """A box of the picture."""
 
     action: str = ""
-    """The root has none."""
+    """The action; the root has none."""
     reason: str = ""
     score: float = 0.0
     terminal: bool = False
     failed: bool = False
     is_best: bool = False
-    """It is the best node, or on the way to it."""
+    """Whether the node is the best one, or on the way to it."""
     children: list["DrawnNode"] = field(default_factory=list)
 
     def label(self, chars: int = 60) -> str:
-        """Its score and the beginning of its action, in one line."""
+        """Return its score and the beginning of its action, in one line."""
         if not self.action:
             return "search"
         end = " ✓" if self.terminal and not self.failed else ""
@@ -44,19 +44,19 @@ class DrawnNode:
 
 
 def short_line(text: str, chars: int) -> str:
-    """The beginning of a text in one line, without what is not printable."""
+    """Return the printable beginning of a text in one line."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= chars else f"{line[: chars - 1]}…"
 
 
 def tree_svg(root: DrawnNode, *, inline: bool = False) -> str:
-    """The tree as one SVG element; the text takes the colour of its page. Args: inline: it is part of a page of HTML."""
+    """Return the tree as one SVG element in the page's text colour. Args: inline: whether it is part of a page of HTML."""
     boxes: list[str] = []
     rows = [0]
     deepest = [0]
 
     def drawn(node: DrawnNode, depth: int) -> float:
-        """Draws a node and its descendants; returns the position of its middle."""
+        """Draw a node and its descendants; return the position of its middle."""
         x = depth * COLUMN + 10
         deepest[0] = max(deepest[0], depth)
         below = [drawn(child, depth + 1) for child in node.children]

@@ -1,7 +1,7 @@
 """A person's commands, the same in every front end.
 
-`.agents/commands/NAME.md` is a prompt, sent by `/NAME words`; so is a skill, by its name. What `/undo`, `/rewind`, `/redo`,
-`/context` and `/cost` carry out and tell stands here too, and how an agent is found that a person names.
+`.agents/commands/NAME.md` is a prompt, sent by `/NAME words`; so is a skill, by its name. The work and words of `/undo`,
+`/rewind`, `/redo`, `/context` and `/cost` stand here too, and the search for an agent that a person names.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ class OwnCommand:
     words: str
     """The description in its head, or its first line."""
     skill: str = ""
-    """The skill that goes before the prompt. Empty: none."""
+    """The skill that goes before the prompt."""
 
     def with_arguments(self, arguments: str) -> str:
-        """The prompt. Args: arguments: replace `$ARGUMENTS`, or follow the text if that is not in it."""
+        """Return the prompt. Args: arguments: replace `$ARGUMENTS`, or follow the text if that is not in it."""
         if ARGUMENTS in self.prompt:
             return self.prompt.replace(ARGUMENTS, arguments)
         return f"{self.prompt}\n\n{arguments}" if arguments else self.prompt
@@ -121,12 +121,12 @@ class Rewind:
     to_change: bool = False
     """Whether the first undone prompt returns to the input line."""
     forks: bool = False
-    """Nothing is undone here: a new session begins there."""
+    """Whether a new session begins there; nothing is undone here."""
     forked: str = FORKED
-    """What is told of it; `{new}` is its id, `{folder}` its folder."""
+    """Report of the fork; `{new}` is its id, `{folder}` its folder."""
 
     async def done(self, agent: "Agent", as_typed: Callable[[str], str]) -> tuple[str, str]:
-        """Carries it out; returns a note for the person, and the text for the line, empty if there is none.
+        """Carry out the command; return a note for the person, and the text for the line, which may be empty.
 
         Args:
             agent: The agent.
@@ -180,7 +180,7 @@ def _some(names: tuple[str, ...], shown: int = SHOWN) -> str:
 
 
 def context_text(use: "ContextUse") -> str:
-    """A line for each kind of content that fills the window."""
+    """Return a line for each kind of content that fills the window."""
     window = use.window_tokens
     share = f" of {window:,} ({use.tokens / window:.0%})" if window else "; the size of the window is not known"
     parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}
@@ -199,17 +199,17 @@ AT_WORK: Final = ("queued", "starting", "running", "waiting")
 
 
 def status_text(agent: "AgentInfo") -> str:
-    """The status of an agent in words."""
+    """Return the status in words."""
     return agent.status.replace("_", " ")
 
 
 def find_agent(agents: Sequence["AgentInfo"], name: str, known: Mapping[str, str] | None = None) -> "AgentInfo":
-    """Finds an agent at work (`agents_meant`).
+    """Find an agent at work (`agents_meant`).
 
     Args:
         agents: All agents.
-        name: What the person calls it.
-        known: The labels by which people see them, by id. None: those that their parents gave.
+        name: The person's name for it.
+        known: The labels that people see, by id. None: the labels from the agents' parents.
 
     Raises:
         LookupError: There is none, or more than one; the text is for the person.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # slow to import
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
 LAST_LINES: Final = 5
-"""Lines of them that are the last ones."""
+"""Number of last lines among them."""
 PICTURES_SHOWN: Final = 20
 MAX_CHARS: Final = 100_000
 TITLE_CHARS: Final = 60
@@ -37,18 +37,18 @@ _TOOLS: Final = {
     "ask_parent": ("asks its parent", "question to its parent"),
     "ask_user": ("asks you", "question to you"),
 }
-"""What people read of a call of each of our tools, and in place of the tool's name."""
+"""Words for a call of each of our tools, and in place of the tool's name."""
 PLAN_MARKS: Final[dict[PlanStatus, str]] = {"pending": "○", "in_progress": "●", "completed": "✓", "failed": "✗"}
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
 
 
 def tool_words(tool_name: str, *, does: bool = False) -> str:
-    """What people read in place of a tool's name.
+    """Return the words that people read in place of a tool's name.
 
     Args:
         tool_name: The name, such as `execute_ipython_cell`; one that is not ours stays as it is.
-        does: Say what an agent does that calls it, in words that follow the agent's name.
+        does: Use words that say what the agent does, and follow its name.
     """
     name = one_line(tool_name)
     verb, noun = _TOOLS.get(tool_name, (f"calls {name}", name))
@@ -56,12 +56,12 @@ def tool_words(tool_name: str, *, does: bool = False) -> str:
 
 
 def rule_words(patterns: Iterable[str]) -> str:
-    """What an "always" would allow, as people read it: a kind of call in words, or the pattern."""
+    """Return the scope of an "always" for people: a kind of call in words, or the pattern."""
     return whole_line(", ".join(map(_pattern_words, patterns)))
 
 
 def cheaper_models(request: ev.ApprovalRequest) -> tuple[str, ...]:
-    """The models that an approval may choose, in the order of their numbers."""
+    """Return the models that an approval may choose, in the order of their numbers."""
     return tuple(request.call.cheaper) if isinstance(request.call, FanOut) else ()
 
 
@@ -72,7 +72,7 @@ def _pattern_words(pattern: str) -> str:
 
 
 def display_text(data: MimeBundle) -> str:
-    """A rich output as text: one line about a picture, else the plain form that the kernel sent with it."""
+    """Return a rich output as text: one line about a picture, else the plain form that the kernel sent with it."""
     for media_type in PICTURES:
         if media_type in data:
             return _picture(media_type, data[media_type])
@@ -83,28 +83,28 @@ def display_text(data: MimeBundle) -> str:
 
 
 def error_text(error: CellError) -> str:
-    """An exception that ended a cell, as IPython formats it."""
+    """Return an exception as IPython formats it."""
     return bounded("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
 
 
 def bounded(text: str) -> str:
-    """The beginning of a text that may be of any size; drawing it must not take seconds."""
+    """Return the beginning of a text of any size; drawing it must not take seconds."""
     left = len(text) - MAX_CHARS
     return text if left <= 0 else f"{text[:MAX_CHARS]}\n… {left:,} more characters"
 
 
 def who_asks(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """The agents from the root to the one that asks."""
+    """Return the agents from the root to the one that asks, in one line."""
     return " → ".join(names_of_asker(request))
 
 
 def names_of_asker(request: ev.ApprovalRequest | ev.QuestionRequest) -> list[str]:
-    """The same, one by one."""
+    """Return the names of these agents."""
     return [one_line(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
 
 
 def decided(event: ev.ApprovalDecided, request: ev.ApprovalRequest | None) -> str:
-    """The decision on a call, in words that follow the name of the agent that asked."""
+    """Return the decision on a call, in words after the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed and event.code is not None:
         return "was approved, with other code"  # which stands below
@@ -115,14 +115,14 @@ def decided(event: ev.ApprovalDecided, request: ev.ApprovalRequest | None) -> st
 
 
 def asked_title(event: ev.QuestionRequest) -> str:
-    """The head of a question, which follows the name of the agent that asks."""
+    """Return the head of a question, in words after the name of the agent that asks."""
     if event.server:
         return f"asks you for the MCP server {one_line(event.server)}"
     return "asks for a secret" if event.secret else "asks you"
 
 
 def asked_text(event: ev.QuestionRequest | ev.QuestionAnswered) -> str:
-    """A question in full, with its fields; code may ask without a word."""
+    """Return a question in full, with its fields; code may ask without a word."""
     if isinstance(event, ev.QuestionAnswered):
         return _words_of(event.prompt)
     lines = [own_words(event), *form_lines(event)]
@@ -130,7 +130,7 @@ def asked_text(event: ev.QuestionRequest | ev.QuestionAnswered) -> str:
 
 
 def own_words(event: ev.QuestionRequest) -> str:
-    """A question without its fields; with the page that an MCP server wants a person to open."""
+    """Return a question without its fields, with the page that an MCP server wants a person to open."""
     prompt = own_prompt(event)
     words = [_words_of(prompt)] if prompt or not event.fields else []
     if event.url:
@@ -144,14 +144,14 @@ def _words_of(prompt: str) -> str:
 
 
 def given_answer(event: ev.QuestionAnswered) -> str:
-    """The end of a question, in words that follow the name of the agent that asked."""
+    """Return the end of a question, in words after the name of the agent that asked."""
     if event.answered:
         return f"gets the answer: {one_line(event.text, 300)}" if event.text else "gets an answer"
     return "gets no answer" + (f" ({one_line(event.reason, 300)})" if event.reason else "")
 
 
 def question_and_answer(event: ev.QuestionAnswered) -> str:
-    """A question that is closed, in one line."""
+    """Return a closed question, in one line."""
     answer = given_answer(event).removeprefix("gets the answer: ")
     if event.values is not None and len(event.values) > 1 and event.prompt == "\n".join(event.values):
         return answer  # which has the questions
@@ -167,7 +167,7 @@ def ending_notes(event: ev.AgentFinished) -> list[str]:
 
 
 def receipt_lines(event: ev.AgentFinished) -> list[str]:
-    """What a run has done, as the host saw it: its notes, then a line for each command, call, child and file."""
+    """Return a run's work as the host saw it: notes, commands, calls, children, files."""
     lines, made = [*event.notes], event.receipts or Receipts()
     notes = {(True, False): " (outside the sandbox)", (False, True): " (by a library)"}
     lines += [f"command: {ran.command}{notes.get((ran.outside, ran.by_library), '')}" for ran in made.commands]
@@ -183,7 +183,7 @@ def _digest(file: FileReceipt) -> str:
 
 
 def spent(event: ev.AgentFinished) -> str:
-    """The usage of a run, its children's share counted once."""
+    """Return the usage of a run, its children's share counted once."""
     usage = event.tree_usage
     tokens = f"{usage.tokens_text} tokens" + (f" ({usage.cache_text})" if usage.cache_text else "")
     parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), tokens, usage.cost_text]
@@ -191,7 +191,7 @@ def spent(event: ev.AgentFinished) -> str:
 
 
 def strategy_text(step: ev.StrategyProgress) -> str:
-    """The progress of a strategy, in one line."""
+    """Return the progress of a strategy, in one line."""
     number = counted(step.step, "step") if step.of is None else f"{step.step:,} of {step.of:,}"
     parts = [f"{one_line(step.strategy, 60)}: {number}", *([f"{step.failed:,} failed"] if step.failed else ())]
     if step.node is not None:
@@ -202,17 +202,17 @@ def strategy_text(step: ev.StrategyProgress) -> str:
 
 
 def call_progress_text(event: ev.ToolProgress) -> str:
-    """How far a call of an MCP server is, in one line."""
+    """Return the progress of an MCP server's call, in one line."""
     return f"{one_line(event.tool_name, 60)}: {one_line(event.words)}"
 
 
 def plan_title(plan: PlanState) -> str:
-    """How far a plan is, and why it is as it is, in one line."""
+    """Return a plan's progress and its explanation, in one line."""
     return "  ".join(filter(None, [f"{plan.done} of {len(plan.steps)} done", one_line(plan.explanation)]))
 
 
 def plan_lines(plan: PlanState) -> list[str]:
-    """A line for each step of a plan, with the mark of its state."""
+    """Return a line for each step of a plan, with the mark of its state."""
     return [f"{PLAN_MARKS[step.status]} {one_line(step.step)}" for step in plan.steps]
 
 
@@ -234,7 +234,7 @@ def cell_notes(event: ev.CodeExecutionOutput) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """The first and the last lines of a tool's result, cleaned, and how many there are between them."""
+    """Return a tool's result, cleaned; only its first and last lines if it is long."""
     lines = clean(text).rstrip().splitlines()
     left = len(lines) - TOOL_OUTPUT_LINES
     if left <= 0:
@@ -255,7 +255,7 @@ def _picture(media_type: str, data: Any) -> str:
 
 
 def _size(content: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels; None where the format, or this picture, does not tell."""
+    """Return width and height in pixels; None: the picture does not tell."""
     if content.startswith(b"\x89PNG") and len(content) >= 24:
         return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
     if content.startswith(b"GIF") and len(content) >= 10:
@@ -275,7 +275,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
 
 
 def ago(then: float, now: float) -> str:
-    """When something was, in words: `2 h ago`."""
+    """Return the age of a moment: `2 h ago`."""
     minutes = int(max(0.0, now - then) // 60)
     for unit, length in (("week", 7 * 24 * 60), ("day", 24 * 60)):
         if minutes >= length:
@@ -284,20 +284,20 @@ def ago(then: float, now: float) -> str:
 
 
 def session_title(session: "StoredSession") -> str:
-    """The title of a session: the first line of its first prompt, shortened."""
+    """Return the title of a session: the first line of its first prompt, shortened."""
     first = next((line for line in clean(session.title).splitlines() if line.strip()), "")
     return one_line(first, TITLE_CHARS)
 
 
 def session_facts(session: "StoredSession", now: float) -> str:
-    """Its age and size in words: `2 h ago · 4 agents · 80,118 tokens`."""
+    """Return age and size: `2 h ago · 4 agents · 80,118 tokens`."""
     agents = counted(session.agents, "agent") if session.agents > 1 else ""
     facts = [ago(session.updated, now), agents, f"{session.usage.tokens_text} tokens", session.usage.cost_text]
     return " · ".join(filter(None, [*facts, "archived" if session.archived else ""]))
 
 
 def session_line(session: "StoredSession", *, folder: bool) -> str:
-    """A session as a person reads it. Args: folder: name its folder."""
+    """Return a session in one line. Args: folder: name its folder."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
     agents = counted(session.agents, "agent")
     cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
