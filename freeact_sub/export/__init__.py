@@ -25,7 +25,7 @@ FORMATS: Final = (*_MADE, "jsonl")
 
 
 def export_events(events: "Iterable[Event]", to: Format, *, title: str = "") -> str:
-    """The events of a session, of one or more runs of its root, as the text of a file.
+    """Return the events of a session, of one or more runs of its root, as the text of a file.
 
     Args:
         events: The events, in order.
@@ -38,12 +38,12 @@ def export_events(events: "Iterable[Event]", to: Format, *, title: str = "") -> 
 
 
 def export_session(session_id: str, to: Format, *, store: SessionStore | None = None, file: Path | None = None) -> str:
-    """A stored session as the text of a file.
+    """Return a stored session as the text of a file.
 
     Args:
         session_id: The session's id, or the beginning of it if no other id begins like it.
         to: The format.
-        store: The store that has it. None: that of the default settings.
+        store: The store of the session. None: that of the default settings.
         file: A file to write the text to; it is replaced if it exists.
 
     Raises:

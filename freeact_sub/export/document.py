@@ -1,6 +1,6 @@
 """A session as a Markdown document, and the `Report` of which all formats are made.
 
-A `Report` has the stories of a session's agents; when each was at work, and the critical path: the agent that the end waited
+A `Report` has the stories of a session's agents, their times of work, and the critical path: the agent that the end waited
 for at each moment.
 """
 
@@ -38,13 +38,13 @@ class Report:
         return sum((usage_of(agent) for agent in self.agents), Usage())
 
     def started_by(self, parent: AgentStory, tool_call_id: str | None) -> list[AgentStory]:
-        """The children that a call of an agent has started."""
+        """Return the children that a call of an agent has started."""
         children = (agent for agent in self.agents if agent.parent_id == parent.agent_id)
         return [child for child in children if tool_call_id is not None and child.tool_call_id == tool_call_id]
 
 
 def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
-    """The report. Args: events: of one session, in order. title: default: the first prompt."""
+    """Return the report. Args: events: of one session, in order. title: default: the first prompt."""
     stories = Stories(bl.StoryLimits())
     for event in events:
         stories.observe(event)
@@ -62,7 +62,7 @@ def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
 
 
 def told_of(agent: AgentStory) -> Iterator[bl.StoryBlock]:
-    """What an agent did, with the approvals of a call before it, and without questions, as their answers have them."""
+    """Yield an agent's work, with the approvals of a call before it, and without questions, as their answers have them."""
     for item in agent.items:
         yield from item.approvals if isinstance(item, bl.CallStep) else ()
         if not isinstance(item, bl.QuestionAsked):
@@ -70,17 +70,17 @@ def told_of(agent: AgentStory) -> Iterator[bl.StoryBlock]:
 
 
 def usage_of(agent: AgentStory) -> Usage:
-    """An agent's own spending, over all its runs."""
+    """Return an agent's own spending, over all its runs."""
     return sum((item.of.usage for item in agent.items if isinstance(item, bl.End)), Usage())
 
 
 def seconds_of(agent: AgentStory) -> float:
-    """Seconds of work, over all its runs."""
+    """Return the seconds of work, over all its runs."""
     return sum(run.ended - run.began for run in agent.runs)
 
 
 def status_of(agent: AgentStory) -> str:
-    """How the agent's last run ended, for people."""
+    """Return the end of the agent's last run, for people."""
     return agent.status.replace("_", " ")
 
 
@@ -102,11 +102,11 @@ class Timeline:
     """The spans in which each agent was working."""
     spans: list[Span]
     critical: list[Span]
-    """From begin to end; only what an agent did while no child of it was waited for."""
+    """The agents waited for, from begin to end; without times in which a child of theirs was waited for."""
 
 
 def timeline_of(report: Report) -> Timeline:
-    """The time line."""
+    """Return the time line."""
     every = [(agent, work) for agent in report.agents for work in agent.runs]
     busy = _union((work.began, work.ended) for _, work in every)
 
@@ -126,7 +126,7 @@ def timeline_of(report: Report) -> Timeline:
 
 
 def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans in order, overlapping ones merged."""
+    """Return the spans in order, overlapping ones merged."""
     union: list[tuple[float, float]] = []
     for began, ended in sorted(times):
         if union and began <= union[-1][1]:
@@ -137,7 +137,7 @@ def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _path(report: Report, agent: AgentStory, work: WorkSpan) -> list[Span]:
-    """Backwards from its end: the child that ended last was waited for, as far as anybody can tell, then the one before."""
+    """Return the critical path, found backwards: the child that ended last was probably waited for, then the one before."""
     path: list[Span] = []
     children = [
         (child, run)
@@ -157,7 +157,7 @@ def _path(report: Report, agent: AgentStory, work: WorkSpan) -> list[Span]:
 
 
 def document(report: Report) -> str:
-    """The document."""
+    """Return the document."""
     pieces = [f"# {one_line(report.title)}", str(report.usage)]
     for agent in report.agents:
         level = "#" * min(2 + agent.depth, 6)
@@ -173,7 +173,7 @@ def document(report: Report) -> str:
 
 
 def below(text: str, level: int) -> str:
-    """Markdown of an agent with its headings below a heading of this level."""
+    """Return an agent's Markdown with its headings below a heading of this level."""
     lines, fence = clean(text).split("\n"), ""
     for place, line in enumerate(lines):
         mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
@@ -187,7 +187,7 @@ def below(text: str, level: int) -> str:
 
 
 def block(text: str, language: str = "") -> str:
-    """A text of an agent as a block of Markdown."""
+    """Return a text of an agent as a block of Markdown."""
     return fenced(clean(text).rstrip(), language)
 
 
@@ -220,14 +220,14 @@ def _item(item: bl.StoryBlock, answer: str, level: int) -> Iterator[str]:
 
 
 def plan_list(item: bl.Plan) -> str:
-    """A plan as a list of Markdown; `[x]` marks what is done."""
+    """Return a plan as a list of Markdown; `[x]` marks what is done."""
     steps = item.plan.steps
     boxes = [f"- [{'x' if step.status == 'completed' else ' '}] {in_markdown(step.step)}" for step in steps]
     return "\n".join([f"Plan ({in_markdown(plan_title(item.plan))}):", "", *boxes])
 
 
 def in_markdown(text: str) -> str:
-    """Text of agents as one line of Markdown in which nothing is markup."""
+    """Return text of agents as one line of Markdown in which nothing is markup."""
     line = visible(text).replace("\n", " ")
     return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)
 

@@ -44,7 +44,7 @@ def child(name, code):
 
 
 def notebook(report: Report) -> str:
-    """The notebook as JSON, format 4.5."""
+    """Return the notebook as JSON, format 4.5."""
     cells = [_text(f"# {in_markdown(report.title)}\n\n{report.usage}")]
     if any(call.code is not None for agent in report.agents if agent.depth for call in agent.calls_made):
         cells.append(_code(CHILD_MAGIC, [], {}))
@@ -66,7 +66,7 @@ def notebook(report: Report) -> str:
 
 
 def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
-    """An agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
+    """Yield an agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
     level = "#" * min(2 + agent.depth, 6)
     kind = " · ".join(filter(None, [agent.agent_type, agent.model, status_of(agent)]))
     yield _text(f"{level} {in_markdown(agent.long_name)}\n\n{in_markdown(kind)}")
@@ -100,7 +100,7 @@ def _cell(report: Report, agent: AgentStory, item: bl.CallStep, count: int) -> d
 
 
 def _awaits(code: str) -> bool:
-    """Whether a cell may contain `await`, which `%%child` cannot run."""
+    """Return whether a cell may contain `await`, which `%%child` cannot run."""
     try:
         compile(code, "<cell>", "exec")
     except (SyntaxError, ValueError):
@@ -142,7 +142,7 @@ def _output(output: bl.CallItem, count: int) -> dict[str, Any] | None:
 
 
 def _data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of a display as the format wants it. A cell may display anything: what is no text becomes its JSON."""
+    """Return the data of a display in the notebook's format; any value that is no text becomes its JSON."""
     return {
         str(kind): value if isinstance(value, str) or _JSON.fullmatch(str(kind)) else json.dumps(value)
         for kind, value in data.items()

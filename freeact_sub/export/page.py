@@ -21,7 +21,7 @@ from freeact_sub.text import arguments_text, counted, one_line, visible
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")
 CLASSES: Final[dict[bl.Tone, str]] = {"quiet": "quiet", "failure": "bad"}
-"""Those of blocks without a drawing of their own."""
+"""Classes of blocks without a drawing of their own."""
 MAX_DEPTH: Final = 200
 """Levels of a search's tree that are drawn as such; code in a kernel names its nodes."""
 HEAD: Final = """\
@@ -40,7 +40,7 @@ HEAD: Final = """\
 
 
 def page(report: Report) -> str:
-    """The page."""
+    """Return the page."""
     style = importlib.resources.files("freeact_sub.export").joinpath("page.css").read_text(encoding="utf-8")
     timeline = timeline_of(report)
     root = report.agents[0] if report.agents else None
@@ -142,7 +142,7 @@ def _children(report: Report, agent: AgentStory, item: bl.StoryBlock) -> str:
 
 
 def _item(item: bl.StoryBlock, answer: str = "") -> str:
-    """One block. Args: answer: the agent's last text, which its end need not repeat."""
+    """Yield one block. Args: answer: the agent's last text, which its end need not repeat."""
     match item:
         case bl.Prompt():
             return f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.of.prompt))}</div>'
@@ -237,7 +237,7 @@ def _strategy(item: bl.StrategySteps) -> str:
 
 
 def _tree(item: bl.StrategySteps) -> DrawnNode:
-    """The tree of a search. A node whose parent has no report, as of a session that was cut off, is below the root."""
+    """Return the tree of a search. Nodes whose parent has no report, as in a cut-off session, are below the root."""
     drawn = {
         name: DrawnNode(
             action=node.action,
