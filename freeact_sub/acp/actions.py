@@ -1,6 +1,6 @@
 """Calls as tool calls: their kinds, titles and contents.
 
-Contents also are what a client's prompt becomes for the model, and what texts and pictures become for the client.
+The contents of a client's prompt become text for the model, and texts and pictures become contents for the client.
 """
 
 import base64
@@ -27,30 +27,30 @@ from freeact_sub.text import code_title, fenced, one_line, own_title, shortened
 
 Block: Any = dict[str, Any]
 READ_CHARS: Final = 50_000
-"""Of a file that a prompt names, and that the client gives as it is in its editor."""
+"""Characters of a file that a prompt names, and that the client's editor gives."""
 PICTURE_BYTES: Final = 5_000_000
-"""Of the pictures of one cell that are sent to a client; of others it gets the files."""
+"""Bytes of the pictures of one cell that are sent to a client; others are sent as files."""
 OUTPUT_CHARS: Final = 20_000
-"""Of a text in a tool call."""
+"""Characters of a text in a tool call."""
 TITLE_CHARS: Final = 160
 _KINDS: Final = {"code": "execute", "shell": "execute", "write": "edit", "connect": "fetch"}
 _KINDS_OF_TOOLS: Final = {CELL_TOOL: "execute", "ask": "think", "ask_parent": "think"}
 META: Final = "freeact_sub"
-"""The key of what we add to messages, in `_meta`."""
+"""The key of our additions to messages, in `_meta`."""
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """A text."""
+    """Return a text as a block."""
     return {"type": "text", "text": text}
 
 
 def tool_text(text: str) -> dict[str, Any]:
-    """A text as a part of a tool call."""
+    """Return a text as a part of a tool call."""
     return {"type": "content", "content": text_block(shortened(text, OUTPUT_CHARS))}
 
 
 def pictures_of(displays: Sequence[Mapping[str, Any]], files: Sequence[str]) -> list[dict[str, Any]]:
-    """The pictures of a cell for a tool call: each as data, as long as they are small, and as a link to its file."""
+    """Return the pictures of a cell for a tool call: small ones as data, and all as links to their files."""
     found: list[dict[str, Any]] = []
     room = PICTURE_BYTES
     for display in displays:
@@ -73,7 +73,7 @@ def _link(file: str) -> dict[str, Any]:
 
 
 def picture_lines(files: Sequence[str], *, as_paths: bool) -> str:
-    """Pictures as Markdown, for clients that show none in tool calls. Args: as_paths: the client shows none at all."""
+    """Return pictures as Markdown, for clients without pictures in tool calls. Args: as_paths: the client shows none at all."""
     return "".join(f"\n\nPicture: `{file}`\n\n" if as_paths else f"\n\n![{Path(file).name}](<{file}>)\n\n" for file in files)
 
 
@@ -82,9 +82,9 @@ class ReadPrompt:
     """A prompt of a client."""
 
     text: str = ""
-    """What the person has written, with the names of files."""
+    """The person's text, with the names of files."""
     notes: list[str] = field(default_factory=list)
-    """Texts that the model reads after it."""
+    """Texts that the model reads after the prompt."""
     pictures: list[BinaryContent] = field(default_factory=list)
 
     @property
@@ -136,7 +136,7 @@ def _add_picture(prompt: ReadPrompt, texts: list[str], data: str, kind: str) -> 
 
 
 async def _linked(prompt: ReadPrompt, uri: str, workspace: Path, read: Callable[[str], Awaitable[str]] | None) -> str:
-    """What stands for a link in the prompt. The text of a file is added if the client gives it."""
+    """Return the words for a link in the prompt. The text of a file is added if the client gives it."""
     name, path = _name(uri, workspace), path_of(uri)
     if (
         path is not None
@@ -151,7 +151,7 @@ async def _linked(prompt: ReadPrompt, uri: str, workspace: Path, read: Callable[
 
 
 def path_of(uri: str) -> str | None:
-    """The absolute path that a `file` address names. None: it is another address."""
+    """Return the absolute path that a `file` address names. None: it is another address."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -161,7 +161,7 @@ def path_of(uri: str) -> str | None:
 
 
 def _name(uri: str, workspace: Path) -> str:
-    """A file by its path in the workspace, where it is there; anything else by its address."""
+    """Return the path of a file in the workspace; anything else by its address."""
     path = path_of(uri)
     if path is None:
         return uri
@@ -169,18 +169,18 @@ def _name(uri: str, workspace: Path) -> str:
 
 
 def meta_of(event: AgentEvent, **more: Any) -> dict[str, Any]:
-    """Who an event is of."""
+    """Return the agent of an event, as metadata."""
     return {META: {"agentId": event.agent_id, "parentId": event.parent_id, "depth": event.depth, **more}}
 
 
 def titled(event: AgentEvent, title: str) -> str:
-    """A title, which names the agent unless it is the root."""
+    """Return a title, which names the agent unless it is the root."""
     who = f"{short_id(event.agent_id)}: " if event.depth else ""
     return one_line(f"{who}{title}", TITLE_CHARS) or "a call"
 
 
 def started(event: AgentEvent, call: blocks.CallStep) -> dict[str, Any]:
-    """What a tool call shows when it begins. Args: event: its event."""
+    """Return the beginning of a tool call. Args: event: its event."""
     words = tool_words(call.tool_name)
     shown: dict[str, Any] = {"kind": _KINDS_OF_TOOLS.get(call.tool_name, "other"), "rawInput": json_value(call.args)}
     if call.code is not None:
@@ -190,7 +190,7 @@ def started(event: AgentEvent, call: blocks.CallStep) -> dict[str, Any]:
 
 
 def asked(call: Call) -> dict[str, Any]:
-    """What a call shows when its approval is asked for: all of it."""
+    """Return the whole of a call, for its approval."""
     language = {"code": "python", "shell": "sh"}.get(call.kind, "")
     by_code = CodeAction(code=call.code) if isinstance(call, CodeAction) else call  # people answer by it, not by a title
     text = f"{call.question}:\n\n{fenced(call.text, language)}"
@@ -203,5 +203,5 @@ def asked(call: Call) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value as JSON has it."""
     return json.loads(json.dumps(value, default=str))

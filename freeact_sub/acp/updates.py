@@ -1,6 +1,6 @@
 """`Updates`: the events of a session as the updates of the protocol, live and of a stored session.
 
-What the root says is a message. Each call is a tool call, at any depth; each child is one, too, with its text as it comes.
+The root's text is a message. Each call is a tool call, at any depth; each child is one, too, with its text as it comes.
 """
 
 import secrets
@@ -24,9 +24,9 @@ from freeact_sub.show.wording import asked_text
 from freeact_sub.text import fenced, one_line, prompt_title
 
 LIVE_SECONDS: Final = 0.3
-"""Between two updates of one growing text."""
+"""Seconds between two updates of one growing text."""
 LIVE_CHARS: Final = 4_000
-"""Of a growing text; its end."""
+"""Characters at the end of a growing text."""
 STARTS_CHILD: Final = "task"
 CUT_OFF: Final = "It did not end: the agent's run was over before."
 _Key: TypeAlias = str | tuple[str, str]
@@ -40,7 +40,7 @@ class NewNames:
         self._given = 0
 
     def new(self, kind: str) -> str:
-        """A name that no other message or call has, in this program or an earlier one."""
+        """Return a name that no other message or call has, in this program or an earlier one."""
         self._given += 1
         return f"{kind}-{self._prefix}-{self._given}"
 
@@ -52,16 +52,16 @@ class _Shown:
     name: str
     agent_id: str
     head: list[dict[str, Any]] = field(default_factory=list)
-    """What stands above the text that grows."""
+    """The content above the growing text."""
     text: str = ""
     told: float = 0.0
-    """When it was last told how far the text is."""
+    """The time of the last update of the growing text."""
     has_output: bool = False
-    """It is a cell that has ended: its whole output is shown."""
+    """Whether a cell has ended, and its whole output is shown."""
 
 
 class Updates:
-    """Translates one event after the other."""
+    """A translator of one event after the other."""
 
     def __init__(self, names: NewNames, *, stored: bool = False, pictures_as_paths: bool = False) -> None:
         """Translate the events of the runs of a session, or of a stored session.
@@ -76,13 +76,13 @@ class Updates:
         self._pictures_as_paths = pictures_as_paths
         self._message = names.new("message")
         self._shown: dict[_Key, _Shown] = {}
-        """What is begun and has not ended: calls by agent and id, questions and children by their own id."""
+        """Open items: calls by agent and id, questions and children by their own id."""
         self._views = Stories()
         self._held: dict[_Key, tuple[ev.AgentEvent, bl.CallStep]] = {}
         """Calls that may start a child, which is shown in their place."""
 
     def of(self, event: ev.AgentEvent) -> Iterator[Update]:
-        """The updates that an event makes."""
+        """Yield the updates that an event makes."""
         for block in blocks(self._views.observe(event), event):
             yield from (self._of_child if event.depth else self._of_root)(event, block)
             yield from self._of_calls(event, block)
@@ -105,7 +105,7 @@ class Updates:
                 yield from self._call_ends(event, block.of)
 
     def _of_questions(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
-        """Each question is a tool call of its own."""
+        """Yield a tool call for each question."""
         match block:
             case bl.Approval() if not block.request.headless:
                 yield from self._asked(event, block.request.request_id, **actions.asked(block.request.call))
@@ -125,12 +125,12 @@ class Updates:
         yield self._begun(event, request_id, request_id, **shown)
 
     def meta_of(self, event: ev.AgentEvent, **more: Any) -> dict[str, Any]:
-        """Who an event is of, and the tool call that it belongs to."""
+        """Return the agent of an event, and its tool call, as metadata."""
         shown = self._shown.get((event.agent_id, event.tool_call_id or ""))
         return actions.meta_of(event, **({"toolCallId": shown.name} if shown is not None else {}), **more)
 
     def _cut_off(self, agent_id: str) -> Iterator[Update]:
-        """Close what an agent has not ended at its own end."""
+        """Close the items that an agent's end has left open."""
         for key in [key for key, shown in self._shown.items() if shown.agent_id == agent_id]:
             shown = self._shown.pop(key)
             yield _changed(shown, status="failed", content=[*shown.head, tool_text(CUT_OFF)])
@@ -188,7 +188,7 @@ class Updates:
                 yield from self._note(event, block)
 
     def _note(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
-        """What has no place of its own in the protocol, in words."""
+        """Yield a block without a place of its own in the protocol, in words."""
         if type(block) is bl.StoryBlock and not (block.passing or block.is_repeated):
             said = block.line or block.head
             yield note(actions.titled(event, said) if event.depth else said)
@@ -227,7 +227,7 @@ class Updates:
             yield self._said("agent_message_chunk", lines)
 
     def _grows(self, key: _Key, text: str, language: str | None = "") -> Iterator[Update]:
-        """A growing text. Args: language: None: it is Markdown."""
+        """Yield a growing text. Args: language: None: it is Markdown."""
         shown = self._shown.get(key)
         if shown is None or self._stored:
             return
@@ -246,7 +246,7 @@ class Updates:
 
 
 def _key(event: ev.AgentEvent, call_id: str = "") -> _Key:
-    """The call that an event belongs to: the model's, or one by code in a cell."""
+    """Return the call that an event belongs to: the model's, or one by code in a cell."""
     return event.agent_id, call_id or event.tool_call_id or ""
 
 
@@ -255,17 +255,17 @@ def _changed(shown: _Shown, **changed: Any) -> Update:
 
 
 def note(text: str) -> Update:
-    """A note beside the conversation."""
+    """Return a note beside the conversation."""
     return {"sessionUpdate": "agent_thought_chunk", "content": text_block(f"note: {text}\n\n")}
 
 
 def message(text: str) -> Update:
-    """Something that the program itself says."""
+    """Return a message of the program itself."""
     return {"sessionUpdate": "agent_message_chunk", "content": text_block(text)}
 
 
 def plan(state: PlanState) -> Update:
-    """The whole plan."""
+    """Return the whole plan."""
     entries = [
         {
             "content": f"{step.step} (failed)" if step.status == "failed" else step.step,
@@ -278,5 +278,5 @@ def plan(state: PlanState) -> Update:
 
 
 def iso_time(seconds: float) -> str:
-    """A time as the protocol writes it."""
+    """Return a time as the protocol writes it."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
