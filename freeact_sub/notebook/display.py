@@ -65,7 +65,7 @@ CANCEL_SECONDS = 10.0
 _living: dict[str, "Page"] = {}
 """The page of each agent that works."""
 _latest: list["Page"] = []
-"""That of the latest run, for a page that was reloaded and has missed what was drawn."""
+"""The page of the latest run, for a reloaded page that has missed some drawings."""
 
 
 class RunInterruptedError(asyncio.CancelledError):
@@ -136,7 +136,7 @@ async def show_run(
 
 
 def is_agent(value: Any) -> "TypeIs[Agent]":
-    """Whether a value is an `Agent`. It does not import what makes agents: who has one, has that."""
+    """Return whether a value is an `Agent`, without an import of the module that makes agents."""
     module = sys.modules.get("freeact_sub.agent")
     return module is not None and isinstance(value, module.Agent)
 
@@ -180,7 +180,7 @@ async def _read(run: Any, page: "Page", asking: QuestionForms) -> None:
 
 
 def hear(event: ev.Event) -> None:
-    """Takes an event of a background child while no run is live."""
+    """Take an event of a background child while no run is live."""
     page = _living.get(event.agent_id) or _living.get(event.parent_id or "")
     if page is not None:
         page.take(event)
@@ -219,11 +219,11 @@ class _PagePlace:
     pause: float = 0.0
     """The seconds until the part may be drawn again."""
     outer: "_LaterBlocks | None" = None
-    """Where it is drawn instead, if there was no room for an output of its own."""
+    """The place of the drawing instead, if there was no room for an output of its own."""
 
     @property
     def counts(self) -> bool:
-        """Whether it shows a running count of seconds."""
+        """Whether the place shows a running count of seconds."""
         return self.foot and self.story.finished is None
 
     def bundle(self) -> MimeBundle:
@@ -232,7 +232,7 @@ class _PagePlace:
 
 @dataclass(kw_only=True)
 class _LaterBlocks(_PagePlace):
-    """The last place of a page whose cell has ended, to which no output can be added: all later blocks are in it."""
+    """The last place of a page whose cell has ended, to which no output can be added: it has all later blocks."""
 
     parts: list[_PagePlace] = field(default_factory=list)
 
@@ -247,7 +247,7 @@ class Page:
     """The blocks of a run's agents, and the task that draws them."""
 
     def __init__(self, screen: CellDisplay | None = None, *, names: UserNames | None = None) -> None:
-        """Nothing is drawn yet.
+        """Make an empty page.
 
         Args:
             screen: Where the page is drawn. None: the output of this cell.
@@ -256,7 +256,7 @@ class Page:
         self.screen = screen or CellDisplay()
         self._names = names
         self.questions: QuestionForms | None = None
-        """Those of its run."""
+        """The questions of its run."""
         self.stories = Stories(LIMITS)
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
         self._parts: list[_PagePlace] = []
@@ -264,10 +264,10 @@ class Page:
         self._task: asyncio.Task[None] | None = None
         self._rest: _LaterBlocks | None = None
         self._ends = False
-        """The run has ended; the task draws until the children that live on have ended as well."""
+        """Whether the run has ended; the task draws until the children that live on have ended as well."""
 
     def take(self, event: ev.Event) -> None:
-        """Applies an event and wakes the task that draws. An agent that began in an earlier cell stays on its page."""
+        """Apply an event and wake the task that draws. An agent that began in an earlier cell stays on its page."""
         page = _living.get(event.agent_id, self)
         if page is not self:
             page.take(event)
@@ -292,7 +292,7 @@ class Page:
         self._changed.set()
 
     def leave_cell(self) -> None:
-        """Its cell ends while the run goes on: from now on outputs can only be updated."""
+        """Leave the cell while the run goes on: from now on outputs can only be updated."""
         if self._rest is None and self._parts and self.screen.live:
             self._rest = _LaterBlocks(display_id=f"{self._prefix}-rest", foot=False, story=self._parts[0].story, dirty=False)
             self._rest.shown = NOTHING
@@ -308,11 +308,11 @@ class Page:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is still drawn."""
+        """Whether the page is still drawn."""
         return self._task is not None and not self._task.done()
 
     def show_here(self) -> None:
-        """Shows all blocks and questions in the output of this cell as well, and keeps both up to date. From any thread."""
+        """Show all blocks and questions in the output of this cell as well, and keep both up to date. From any thread."""
         if not self.screen.live:
             return
         for place in self._places:
@@ -322,7 +322,7 @@ class Page:
             self.questions.show_here()
 
     def hide(self) -> None:
-        """Empties what is shown."""
+        """Empty the shown places."""
         for place in self._places:
             if place.shown is not None:
                 self.screen.publish(place.display_id, NOTHING, update=True)
@@ -346,7 +346,7 @@ class Page:
 
     @property
     def _places(self) -> list[_PagePlace]:
-        """What is drawn as one output each."""
+        """The places that are drawn as one output each."""
         places = [part for part in self._parts if part.outer is None]
         if self._rest is not None:
             self._rest.dirty = self._rest.dirty or any(part.dirty for part in self._rest.parts)
@@ -396,7 +396,7 @@ class Page:
 
 
 def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> tuple[list[ev.Event], bool]:
-    """The events of a session, and whether it goes on.
+    """Return the events of a session, and whether it goes on.
 
     Args:
         store: The store that has it.
@@ -415,7 +415,7 @@ def read_stored(store: SessionStore, session_id: str, agent_id: str | None) -> t
 
 
 def show_stored(events: Iterable[ev.Event], *, goes_on: bool) -> None:
-    """Draws a session in the output of this cell. Args: see what `read_stored` returns."""
+    """Draw a session in the output of this cell. Args: see what `read_stored` returns."""
     screen = CellDisplay()
     for prompt, page in pages_of(events):
         _show_prompt(prompt, screen)
@@ -426,7 +426,7 @@ def show_stored(events: Iterable[ev.Event], *, goes_on: bool) -> None:
 
 
 def stored_session(store: SessionStore, session_id: str | None) -> StoredSession:
-    """A session by its id or the beginning of it. None: the latest one of this folder.
+    """Return a session by its id or the beginning of it. None: the latest one of this folder.
 
     Raises:
         SessionError: There is none, or it cannot be read.
@@ -435,12 +435,12 @@ def stored_session(store: SessionStore, session_id: str | None) -> StoredSession
 
 
 def session_words(session: StoredSession) -> str:
-    """A session, in one line."""
+    """Return a session, in one line."""
     return f"{session.session_id}: {session_title(session)}"
 
 
 def pages_of(events: Iterable[ev.Event]) -> Iterator[tuple[str, Page]]:
-    """One page for each prompt of the root; a single page for the events of a child alone."""
+    """Yield one page for each prompt of the root; a single page for the events of a child alone."""
     prompt, page = "", Page()
     for event in events:
         if isinstance(event, ev.AgentStarted) and (event.parent_id is None or not page.stories.by_id):

@@ -51,7 +51,7 @@ from freeact_sub.text import clean, counted, one_line, shortened, visible
 
 WAITING: Final = "waiting for you"
 MOST_ASKS: Final = 5
-"""More questions to a model, one after the other, are one line."""
+"""Consecutive questions to a model above which they are one line."""
 LIMITS: Final = bl.StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
 """The number of items that a block keeps: an agent may run for hours, and each step redraws its block."""
 STREAMING_CHARS = 8_000
@@ -103,7 +103,7 @@ NONE: Final = "—"
 PERHAPS: Final = "too large to compare in time"
 ALSO_HERE: Final = "you have changed it since"
 CODE_CHARS: Final = 50_000
-"""Longer code is not kept in the page; the magic inserts it."""
+"""Characters above which code is not kept in the page; the magic inserts it."""
 BUTTON_STYLE: Final = (
     "<style>.fsub .fsub-buttons{display:none;margin:6px 0}"
     ":is(.jp-NotebookPanel,.jp-LinkedOutputView) .fsub .fsub-buttons{display:block}"
@@ -113,7 +113,7 @@ BUTTON_STYLE: Final = (
 
 
 def steps_of(story: AgentStory) -> list[bl.StoryBlock]:
-    """What a block of the page shows, in order."""
+    """Return the steps that a block of the page shows, in order."""
     first = next((item for item in story.items if isinstance(item, bl.Prompt)), None)
     steps: list[bl.StoryBlock] = []
     for index, item in enumerate(story.items):
@@ -125,7 +125,7 @@ def steps_of(story: AgentStory) -> list[bl.StoryBlock]:
 
 
 def _folded(steps: Iterable[bl.StoryBlock]) -> Iterator[bl.StoryBlock]:
-    """Tell many answered questions to a model, such as those of a map, in one line."""
+    """Yield the steps, with many answered questions to a model, such as those of a map, in one line."""
     for is_answer, group in groupby(steps, _is_answered_question):
         found = [*group]
         yield from (
@@ -157,12 +157,12 @@ def _steps_of(story: AgentStory, item: bl.StoryBlock) -> Iterator[bl.StoryBlock]
 
 
 def shown_status(story: AgentStory) -> str:
-    """The status in a person's words."""
+    """Return the status in a person's words."""
     return WAITING if story.questions else story.status.replace("_", " ")
 
 
 def status_line(story: AgentStory, now: float) -> str:
-    """Status, spending and duration."""
+    """Return status, spending and duration."""
     if story.finished:
         return " · ".join([shown_status(story), *ending_notes(story.finished)])
     parts = [shown_status(story)]
@@ -177,7 +177,7 @@ def status_line(story: AgentStory, now: float) -> str:
 
 
 def notes_of(call: bl.CallStep) -> list[str]:
-    """The steps below the outputs of a call."""
+    """Return the steps below the outputs of a call."""
     ended = call.status.replace("_", " ")
     return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
 
@@ -190,7 +190,7 @@ def result_of(call: bl.CallStep) -> str:
 
 
 def settled_part(story: AgentStory) -> MimeBundle:
-    """The settled part of a block, as HTML and as text."""
+    """Return the settled part of a block, as HTML and as text."""
     steps = steps_of(story)
     drawn = [[*_drawn(step)] for step in steps]
     pages = ["".join(html for html, _ in pieces) for pieces in drawn]
@@ -213,12 +213,12 @@ def settled_part(story: AgentStory) -> MimeBundle:
 
 
 def prompt_html(prompt: str) -> str:
-    """The prompt."""
+    """Return the prompt as HTML."""
     return f'{STYLE}<div class="fsub-head">Prompt</div>{text_html(prompt)}'
 
 
 def moving_part(story: AgentStory, now: float) -> MimeBundle:
-    """The moving part of a block, as HTML and as text. `now`: seconds since the epoch."""
+    """Return the moving part of a block, as HTML and as text. `now`: seconds since the epoch."""
     moving = ""
     if story.finished is None:
         for call in story.calls_made:
@@ -246,13 +246,13 @@ def _label(story: AgentStory) -> str:
 
 
 def _foot_line(story: AgentStory, now: float) -> str:
-    """The status; while it changes, with the time of day, since a page that was reloaded stands still."""
+    """Return the status; while it changes, with the time of day, since a page that was reloaded stands still."""
     at = "" if story.finished else f" · as of {time.strftime('%H:%M:%S', time.localtime(now))}"
     return status_line(story, now) + at
 
 
 def question_html(request: ev.ApprovalRequest | ev.QuestionRequest, below: str = "") -> str:
-    """A question in full. Args: below: HTML that follows it."""
+    """Return a question in full. Args: below: HTML that follows it."""
     detail = own_words(request) if isinstance(request, ev.QuestionRequest) else _detail(request)
     is_code = isinstance(request, ev.ApprovalRequest) and isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
@@ -262,7 +262,7 @@ def question_html(request: ev.ApprovalRequest | ev.QuestionRequest, below: str =
 
 
 def effects_html(effects: ev.Effects) -> str:
-    """What is shown below the code. Empty: trials are off."""
+    """Return the effects below the code. Empty: trials are off."""
     if effects.off:
         return ""
     lines = "\n".join(map(_effect_html, effect_lines(effects)))
@@ -280,12 +280,12 @@ def _detail(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
 
 
 def question_text(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
-    """A question in full, as text."""
+    """Return a question in full, as text."""
     return _headed(request, _detail(request))
 
 
 def own_question_text(request: ev.QuestionRequest) -> str:
-    """A question without its fields, as text."""
+    """Return a question without its fields, as text."""
     return _headed(request, own_words(request))
 
 
@@ -295,7 +295,7 @@ def _headed(request: ev.ApprovalRequest | ev.QuestionRequest, detail: str) -> st
 
 
 def _framed(story: AgentStory, inner: str, *, line: bool = False) -> str:
-    """Indents a child under its parent, with a line at the side of its body."""
+    """Indent a child under its parent, with a line at the side of its body."""
     indent = INDENT_PX * min(story.depth, MAX_INDENTS)
     line = line and story.depth > 0
     style = f' style="margin-left:{indent - 15 * line}px"' if indent else ""
@@ -324,7 +324,7 @@ def _is_display_of_picture(output: object) -> bool:
 
 
 def _drawn(step: bl.StoryBlock) -> Iterator[tuple[str, str]]:
-    """The pieces of a step, each as HTML and as text."""
+    """Yield the pieces of a step, each as HTML and as text."""
     match step:
         case bl.CallStep():
             yield from _call(step)
@@ -372,7 +372,7 @@ def _call(call: bl.CallStep) -> Iterator[tuple[str, str]]:
 
 
 def _is_asked(call: bl.CallStep) -> bool:
-    """Whether the question whether to run its code is open: it shows the code."""
+    """Return whether the approval of a call's code is open: it shows the code."""
     asked = (approval.request.call for approval in call.approvals if approval.decision is None)
     return any(isinstance(action, CodeAction) and action.code == call.code for action in asked)
 
@@ -386,7 +386,7 @@ def _title(call: bl.CallStep) -> str:
 
 
 def _decided(approval: bl.Approval) -> str:
-    """The decision in words; `WAITING` while there is none."""
+    """Return the decision in words; `WAITING` while there is none."""
     decision = approval.decision
     if decision is None:
         return WAITING
@@ -412,7 +412,7 @@ def _output(output: bl.CallItem) -> Iterator[tuple[str, str]]:
 
 
 def _live_html(output: bl.CallItem) -> str:
-    """The newest lines, since a reader cannot scroll a box that is redrawn all the time."""
+    """Return the newest lines, since a reader cannot scroll a box that is redrawn all the time."""
     if not isinstance(output, bl.GrowingText):
         return "".join(html for html, _ in _output(output))
     lines = clean(str(output)).rstrip("\n").split("\n")
@@ -425,12 +425,12 @@ def _indented(story: AgentStory, lines: Sequence[str]) -> str:
 
 
 def change_table(changes: Sequence[CopyChange], name: str, code: str) -> MimeBundle:
-    """The changes, and how they are taken over.
+    """Return the changes, and the ways to take them over.
 
     Args:
-        changes: What has changed, more than imports.
-        name: What `--name` has to say. Empty: nothing.
-        code: Of the cells that made the changes.
+        changes: The changes, more than imports.
+        name: The value for `--name`. Empty: none.
+        code: The code of the cells that made the changes.
     """
     buttons = _buttons(changes, name, code)
     imports = one_line(visible(", ".join(change.name for change in changes if change.imported)), CHARS)
@@ -464,7 +464,7 @@ def _row(change: CopyChange) -> tuple[str, str, str]:
 
 
 def _buttons(changes: Sequence[CopyChange], name: str, code: str) -> str:
-    """The buttons under a table: each makes a cell below, with a magic or the code; you or it runs that cell.
+    """Return the buttons under a table: each makes a cell below, with a magic or the code; you or it runs that cell.
 
     They are plain HTML that names commands of JupyterLab and Jupyter Notebook, which make and run cells of the notebook
     itself. So what a button does stays in the notebook, and is done again by "run all". Elsewhere they are not shown: the
@@ -483,7 +483,7 @@ def _buttons(changes: Sequence[CopyChange], name: str, code: str) -> str:
 
 
 def _button(label: str, text: str, title: str, *, runs: bool = False) -> str:
-    """A button that makes a cell below the active one, which is the one that was clicked in."""
+    """Return a button that makes a cell below the active one, which is the one that was clicked in."""
     commands = ["notebook:insert-cell-below", "notebook:replace-selection", *(["notebook:run-cell"] if runs else [])]
     given = json.dumps({"commands": commands, "args": {"text": text}})  # all of them get these, and one takes the text
     return (
