@@ -146,7 +146,6 @@ class StoryItems:
         call.end(self.limits)
 
     def _ask(self, approval: bl.Approval, tool_call_id: str | None) -> None:
-        """Put an approval beside its call, else where it was asked."""
         calls = self._calls[tool_call_id] if tool_call_id is not None else []
         about = [call for call in calls if bl.shows(call.tool_name, call.args, approval.request.call)]
         cell = self._running_cell(tool_call_id)

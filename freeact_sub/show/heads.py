@@ -150,7 +150,6 @@ def _child(description: str, prompt: str) -> Head:
 
 
 def _asked(args: dict[str, Any]) -> str:
-    """Return the words for a model's question to a person; the question itself follows."""
     questions, form = args.get("questions"), args.get("form")
     asked = (
         [str(one.get("question") or "") for one in questions if isinstance(one, dict)] if isinstance(questions, list) else []
