@@ -44,7 +44,7 @@ class Report:
 
 
 def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
-    """Return the report. Args: events: of one session, in order. title: default: the first prompt."""
+    """Return the report. Args: events: of one session. title: default: the first prompt."""
     stories = Stories(bl.StoryLimits())
     for event in events:
         stories.observe(event)
@@ -62,7 +62,7 @@ def report_of(events: Iterable[ev.AgentEvent], *, title: str = "") -> Report:
 
 
 def told_of(agent: AgentStory) -> Iterator[bl.StoryBlock]:
-    """Yield an agent's work, with the approvals of a call before it, and without questions, as their answers have them."""
+    """Yield an agent's work: approvals before their call, and no questions, as their answers have them."""
     for item in agent.items:
         yield from item.approvals if isinstance(item, bl.CallStep) else ()
         if not isinstance(item, bl.QuestionAsked):
@@ -102,7 +102,7 @@ class Timeline:
     """The spans in which each agent was working."""
     spans: list[Span]
     critical: list[Span]
-    """The agents waited for, from begin to end; without times in which a child of theirs was waited for."""
+    """The critical path, from begin to end; an agent counts only while no child of it was waited for."""
 
 
 def timeline_of(report: Report) -> Timeline:
@@ -126,7 +126,6 @@ def timeline_of(report: Report) -> Timeline:
 
 
 def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the spans in order, overlapping ones merged."""
     union: list[tuple[float, float]] = []
     for began, ended in sorted(times):
         if union and began <= union[-1][1]:
@@ -137,7 +136,7 @@ def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _path(report: Report, agent: AgentStory, work: WorkSpan) -> list[Span]:
-    """Return the critical path, found backwards: the child that ended last was probably waited for, then the one before."""
+    """Return the critical path, from its end: the last child to end was probably waited for, then the one before."""
     path: list[Span] = []
     children = [
         (child, run)

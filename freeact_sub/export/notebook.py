@@ -66,7 +66,7 @@ def notebook(report: Report) -> str:
 
 
 def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
-    """Yield an agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
+    """Yield an agent's cells; each child's stand at its start, so that later cells find its files."""
     level = "#" * min(2 + agent.depth, 6)
     kind = " · ".join(filter(None, [agent.agent_type, agent.model, status_of(agent)]))
     yield _text(f"{level} {in_markdown(agent.long_name)}\n\n{in_markdown(kind)}")
@@ -142,7 +142,7 @@ def _output(output: bl.CallItem, count: int) -> dict[str, Any] | None:
 
 
 def _data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a display in the notebook's format; any value that is no text becomes its JSON."""
+    """Return the data of a display in the notebook's format: values that are no text as JSON."""
     return {
         str(kind): value if isinstance(value, str) or _JSON.fullmatch(str(kind)) else json.dumps(value)
         for kind, value in data.items()
