@@ -73,7 +73,7 @@ def _link(file: str) -> dict[str, Any]:
 
 
 def picture_lines(files: Sequence[str], *, as_paths: bool) -> str:
-    """Return pictures as Markdown, for clients without pictures in tool calls. Args: as_paths: the client shows none at all."""
+    """Return pictures as Markdown, for clients without them in tool calls. Args: as_paths: the client shows none at all."""
     return "".join(f"\n\nPicture: `{file}`\n\n" if as_paths else f"\n\n![{Path(file).name}](<{file}>)\n\n" for file in files)
 
 

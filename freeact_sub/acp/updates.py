@@ -105,7 +105,6 @@ class Updates:
                 yield from self._call_ends(event, block.of)
 
     def _of_questions(self, event: ev.AgentEvent, block: bl.StoryBlock) -> Iterator[Update]:
-        """Yield a tool call for each question."""
         match block:
             case bl.Approval() if not block.request.headless:
                 yield from self._asked(event, block.request.request_id, **actions.asked(block.request.call))
@@ -246,7 +245,6 @@ class Updates:
 
 
 def _key(event: ev.AgentEvent, call_id: str = "") -> _Key:
-    """Return the call that an event belongs to: the model's, or one by code in a cell."""
     return event.agent_id, call_id or event.tool_call_id or ""
 
 
