@@ -264,7 +264,7 @@ class Page:
         self._task: asyncio.Task[None] | None = None
         self._rest: _LaterBlocks | None = None
         self._ends = False
-        """Whether the run has ended; the task draws until the children that live on have ended as well."""
+        """Whether the run has ended; the task draws on until its children end."""
 
     def take(self, event: ev.Event) -> None:
         """Apply an event and wake the task that draws. An agent that began in an earlier cell stays on its page."""
@@ -312,7 +312,7 @@ class Page:
         return self._task is not None and not self._task.done()
 
     def show_here(self) -> None:
-        """Show all blocks and questions in the output of this cell as well, and keep both up to date. From any thread."""
+        """Show all blocks and questions in this cell as well, and keep both up to date. From any thread."""
         if not self.screen.live:
             return
         for place in self._places:
@@ -346,7 +346,6 @@ class Page:
 
     @property
     def _places(self) -> list[_PagePlace]:
-        """The places that are drawn as one output each."""
         places = [part for part in self._parts if part.outer is None]
         if self._rest is not None:
             self._rest.dirty = self._rest.dirty or any(part.dirty for part in self._rest.parts)

@@ -324,7 +324,6 @@ def _is_display_of_picture(output: object) -> bool:
 
 
 def _drawn(step: bl.StoryBlock) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a step, each as HTML and as text."""
     match step:
         case bl.CallStep():
             yield from _call(step)
@@ -386,7 +385,6 @@ def _title(call: bl.CallStep) -> str:
 
 
 def _decided(approval: bl.Approval) -> str:
-    """Return the decision in words; `WAITING` while there is none."""
     decision = approval.decision
     if decision is None:
         return WAITING
