@@ -42,7 +42,7 @@ class Callbacks:
     on_approval: Callback[ev.ApprovalRequest] = None
     """Called when a call waits for `event.approve()` or `event.deny()`. Default: the answer for unattended runs."""
     on_question: Callback[ev.QuestionRequest] = None
-    """Called when code waits for `event.answer(text)` or `event.decline()`. Default: the answer for unattended runs."""
+    """Called when code waits for `event.answer(text)` or `event.decline()`. Default: skipped, as in unattended runs."""
 
 
 async def dispatch(events: "AsyncIterable[ev.Event]", callbacks: Callbacks) -> None:

@@ -360,7 +360,7 @@ def refuse(request: ev.ApprovalRequest | ev.QuestionRequest, reason: str, *, nob
 
 
 def leave_unasked(request: ev.ApprovalRequest | ev.QuestionRequest) -> None:
-    """Close a question with the answer for unattended runs."""
+    """Close a question as in an unattended run."""
     if isinstance(request, ev.ApprovalRequest):
         request.decide(request.if_nobody)
     else:
