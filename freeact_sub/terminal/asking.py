@@ -88,9 +88,10 @@ def agrees(question: str, terminal: TextIO | None) -> bool:
         _wait_for_silence()
         print(fitted(YES_NO, terminal), end=": ", file=terminal, flush=True)
         while (key := _typed()) not in ("y", *NO_KEYS):
-            pass
+            _wait_for_silence()  # a letter of something else that is being written or pasted is no answer
         _wait_for_silence()  # the rest of a word, and Enter
-    print("yes" if key == "y" else "no", file=terminal, flush=True)
+    with suppress(OSError):  # the terminal is gone
+        print("yes" if key == "y" else "no", file=terminal, flush=True)
     return key == "y"
 
 
@@ -120,7 +121,8 @@ def _single_keys() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
 
 
 MAX_LINES: Final = 600
