@@ -89,7 +89,7 @@ class Listing:
         self._height = height
         self._input = Window(BufferControl(self._query, input_processors=[BeforeInput(lambda: self._prompt)]), height=1)
         control = FormattedTextControl(self._shown, focusable=True, show_cursor=False)
-        self._body = Window(control, wrap_lines=False, height=height or None)
+        self._body = Window(control, wrap_lines=False, height=lambda: self._rows if height else None)
         status = Window(FormattedTextControl(self._status), height=1, style="reverse")
         self._application = Application(
             layout=Layout(
@@ -128,7 +128,7 @@ class Listing:
 
     @property
     def _rows(self) -> int:
-        return self._height or max(self._size[0] - self.other_rows, 1)
+        return max(min(self._size[0] - self.other_rows, self._height or self._size[0]), 1)
 
     def _status(self) -> str:
         line = " " + " · ".join(filter(None, self._state()))

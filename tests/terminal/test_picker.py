@@ -73,6 +73,23 @@ def test_arrow_keys_a_search_and_leaving(tmp_path: Path, rows: int, columns: int
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("rows", [6, 24])
+def test_a_list_below_other_lines_fits_a_small_window(tmp_path: Path, rows: int) -> None:
+    program = """
+import sys
+from freeact_sub.terminal.listing import Chooser, Row, choose
+rows = [Row(value=str(number), text=f"model {number}") for number in range(30)]
+print("chosen", choose(Chooser("model: ", lambda: rows, takes="takes it", none=""), sys.stdout, draws=True, head="Which?"))
+"""
+    with Terminal([sys.executable, "-c", program], cwd=tmp_path, rows=rows) as terminal:
+        terminal.wait_at_bottom("> model 0", "30 of 30")
+        terminal.press(DOWN * 9)
+        terminal.wait_at_bottom("> model 9")
+        terminal.press(ENTER)
+        terminal.wait_for("chosen 9")
+
+
+@pytest.mark.e2e
 def test_a_conversation_is_picked_in_another_one_and_ids_are_completed_with_titles(tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "support" / "scripted_screens.py"
     env = {"PYDANTIC_AI_NO_BANNER": "1", "CLOCK_RUNS": "1", "SESSION": "new", "XDG_STATE_HOME": str(tmp_path / "state")}
