@@ -262,9 +262,8 @@ def _cancelled(view: "AgentStory", _event: ev.Cancelled) -> Blocks:
 def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:
     said = clean(event.content)
     sentence = f"Notice: {visible(event.content)}"
-    yield bl.StoryBlock(
-        title="notice", parts=(bl.Part(text=said, tone="warning"),), tone="warning", line=said, sentence=sentence
-    )
+    parts = (bl.Part(text=said, tone="warning"),)
+    yield bl.StoryBlock(title="notice", parts=parts, tone="warning", line=said, sentence=sentence, is_aside=True)
 
 
 def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:

@@ -285,13 +285,10 @@ class SettledResponses:
         return self._held[agent_id][1].content if agent_id in self._held else ""
 
     def settled(self, event: ev.Event, found: list[bl.StoryBlock]) -> Iterator[tuple[ev.Event, list[bl.StoryBlock]]]:
-        """Yield the events that can be shown now, in order. Args: found: the event's blocks.
-
-        Moments and notices may come between a broken response and the one that is asked for in its place.
-        """
+        """Yield the events that can be shown now, in order. Args: found: the event's blocks."""
         said = next((block for block in found if isinstance(block, bl.Said) and not block.is_thought), None)
-        may_break = all(block.passing or (type(block) is bl.StoryBlock and block.tone == "warning") for block in found)
-        if not may_break and (held := self._held.pop(event.agent_id, None)) is not None:
+        is_aside = all(block.passing or block.is_aside for block in found)
+        if not is_aside and (held := self._held.pop(event.agent_id, None)) is not None:
             begins = held[1].content.strip()
             if said is None or not said.content.strip().startswith(begins):
                 yield held[0], held[2]
