@@ -62,6 +62,8 @@ class StoryBlock:
     tone: Tone = ""
     line: str = ""
     """The whole as a note of few words, for viewers of an agent above."""
+    short: str = ""
+    """The line for viewers of an agent above, if it is too long for them."""
     sentence: str = ""
     """The whole as a sentence of a document. Empty: made of the words."""
     goes_on: bool = False

@@ -274,7 +274,8 @@ def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:
         title=title,
         parts=(bl.Part(text=said),),
         tone="warning",
-        line="" if is_told else one_line(line, 300) if view.parent_id else line,
+        line="" if is_told else line,
+        short="" if is_told else one_line(line, 300),
         sentence=f"{title}: {visible(event.content)}",
         is_repeated=is_told,
     )

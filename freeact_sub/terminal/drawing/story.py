@@ -357,7 +357,7 @@ class Story:
             for doubt in event.doubts:
                 yield from self._line(view, (clean(doubt), "yellow"))
         elif block.line and not self._is_told(view):
-            yield from self._line(view, (block.line, STYLES[block.tone]))
+            yield from self._line(view, (block.short or block.line, STYLES[block.tone]))
 
     def _line(self, view: AgentStory, *words: str | tuple[str, str], mark: str | tuple[str, str] = "") -> Drawn:
         self._speaker = ""

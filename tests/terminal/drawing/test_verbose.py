@@ -222,6 +222,13 @@ def test_the_answer_of_a_child_is_not_repeated_when_its_parent_reads_it_or_is_to
     assert drawn.draw(told, ToolOutput(**ROOT, **CELL, tool_name="task", content="[child: completed]\nIt is *fine*.")) == ""
 
 
+def test_what_a_told_child_writes_to_its_parent_is_whole_in_all_its_lines() -> None:
+    drawn, lines = Drawn(), [f"line {number}" for number in range(50)]
+    drawn.draw(AgentStarted(**ROOT, prompt="go"), AgentStarted(**CHILD, **CELL, prompt="look"))
+    told = drawn.draw(AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content="\n".join(lines)))
+    assert [line.split(": ")[-1].strip() for line in told.splitlines()][-50:] == lines
+
+
 def test_a_denial_by_configuration_is_shown_one_by_a_person_once() -> None:
     drawn, denied = Drawn(), ToolOutput(**ROOT, **CELL, tool_name="t", content="denied: rule", outcome="denied")
     assert "denied: rule" in drawn.draw(denied)
