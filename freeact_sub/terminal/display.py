@@ -421,10 +421,11 @@ class Display:
 
     async def draw_files(self, event: ev.Event) -> None:
         """Name the files that the root has written, and draw the pictures of its cell, if the terminal can."""
-        if (changes := await self._written.after(event, self._found)) is not None:
+        found = self._found  # while this waits, children in the background have events too
+        if (changes := await self._written.after(event, found)) is not None:
             self.print(changes)
         draws = self.draws_pictures and event.parent_id is None and not self._verbose
-        for end in (block.of for block in self._found if draws and isinstance(block, bl.CellEnd)):
+        for end in (block.of for block in found if draws and isinstance(block, bl.CellEnd)):
             for file in end.picture_files[:MAX_SHOWN]:
                 screen = self.screen
                 if drawn := await self._pictures.drawn(Path(file), screen.columns, screen.room, screen.cell):
