@@ -115,8 +115,9 @@ def _single_keys() -> Iterator[None]:
     """Let standard input give each key at once, and show none."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
-    modes = [*before]
+    modes = [*before[:6], [*before[6]]]
     modes[3] &= ~(termios.ICANON | termios.ECHO)
+    modes[6][termios.VSUSP] = b"\0"  # the shell would get a terminal that shows nothing
     termios.tcsetattr(descriptor, termios.TCSAFLUSH, modes)
     try:
         yield
