@@ -214,14 +214,16 @@ class _ScriptReader:
         if self._script.depth > MAX_DEPTH:
             raise OpaqueError("the command is nested too deep")
         opened, must_follow = self._open, False
+        before = ""
         self._lines()
         while self._next() not in ("", closing):
-            self._command()
+            self._command(before)
             self._takes(BLANKS)
             separator = self._takes(SEPARATOR)
             if separator is None and self._next() not in ("", closing):
                 self._fail("a part of the command")
-            must_follow = separator is not None and separator[1] is not None
+            before = (separator and separator[1]) or ""
+            must_follow = before != ""
             self._lines()
             if separator is not None and separator[2] is not None:
                 self._branches()
@@ -249,8 +251,9 @@ class _ScriptReader:
                 break
             self._lines()
 
-    def _command(self) -> None:
-        """Read a command, or the words before or after the commands of a group."""
+    def _command(self, before: str) -> None:
+        """Read a command, or the words before or after the commands of a group. Args: before: the mark that joins it."""
+        fails_alone = before in ("", "&&")
         while True:
             if LOOP_THAT_MOVES.match(self._text, self._at):
                 self._script.may_be_in(UNKNOWN)
@@ -260,8 +263,10 @@ class _ScriptReader:
                 self._open += 1
                 self._lines()
                 self._branches()
+                fails_alone = True
             elif opening := self._takes(OPENING):
                 self._open += opening[1] is not None
+                fails_alone = opening[0] != "!"
             else:
                 break
             self._lines()
@@ -277,9 +282,10 @@ class _ScriptReader:
             self._open -= 1
             self._redirections()
         else:
-            self._simple_command()
+            self._simple_command(fails_alone=fails_alone)
 
-    def _simple_command(self) -> None:
+    def _simple_command(self, *, fails_alone: bool) -> None:
+        """Read a program and its words. Args: fails_alone: what follows `&&` does not run where it fails."""
         words, raw, assigned = list[str](), list[str](), list[tuple[str, str]]()
         marks = self._redirections()
         while self._next() and self._next() not in ";&|()\n":
@@ -294,7 +300,9 @@ class _ScriptReader:
                 words.append(word)
                 raw.append(source)
             marks += self._redirections()
-            if raw[:1] == ["[["] and raw[-1] != "]]" and self._takes(TEST_GOES_ON):  # another sh ends here, as it has no [[
+            if raw[:1] == ["[["] and raw[-1] != "]]" and self._next(2) == "&&":
+                # another sh ends here: it has no `[[`, so this fails, but `true || [[ a` and `! [[ a` do not
+                (fails_alone and self._takes(TEST_GOES_ON)) or self._fail("a test")
                 self._takes(BLANKS)
         if not words and not assigned and not marks:
             self._fail("a part of the command")

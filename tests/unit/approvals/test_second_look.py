@@ -37,6 +37,10 @@ FORMS = [
     "echo ${PWD%<(zz)}", "echo ${PWD/<(zz)/a}", "echo ${PWD,<(zz)}", "case a in <(zz)) ls;; esac", "case a in `zz`) ls;; esac",
     "[[ x || zz ]]", "[[ a =~ b|zz ]]", r"echo $'\'; zz #'", r"echo TEXT $'\'>FILE #'", "[[ x | zz ]]", "ls &> a zz", "((x)) || zz",
 ]  # fmt: skip
+RUNNING = [
+    "! [[ a && zz ]]", "true || [[ a && zz ]]", "! true | [[ a && zz ]]",
+]  # fmt: skip
+"""Scripts in which some shell starts `zz`."""
 
 
 def made(random_: random.Random) -> str:
@@ -85,6 +89,13 @@ def test_what_a_shell_starts_is_found_or_not_understood(shell, starts):
     random_ = random.Random(f"{shell} 1")
     texts = [text for text in (made(random_) for _ in range(10_000 if THOROUGH else 1000)) if unseen(text, shell)]
     assert [text for text in texts if starts(shell, text)] == []
+
+
+@each("text", RUNNING)
+@pytest.mark.process
+def test_what_a_shell_starts_in_a_rare_form_is_found_or_not_understood(text, starts):
+    assert any(starts(shell, text) for shell in SHELLS)
+    assert not unseen(text, "")
 
 
 @each("form", FORMS)
