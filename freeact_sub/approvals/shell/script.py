@@ -390,7 +390,9 @@ class _ScriptReader:
             return UNKNOWN
         if self._next(2) in ("$(", "<(", ">(") and self._next(3) != "$((":
             self._at += 2
+            outside, self._documents = self._documents, []  # a line that ends inside does not begin those
             self.commands(")")
+            self._documents = outside
             return UNKNOWN
         if (found := self._takes(BACKTICKS)) and not (quoted and '"' in found[1]):
             self._script.read(found[1])

@@ -39,6 +39,7 @@ FORMS = [
 ]  # fmt: skip
 RUNNING = [
     "! [[ a && zz ]]", "true || [[ a && zz ]]", "! true | [[ a && zz ]]",
+    "cat <<E | echo $(ls\nzz\nE\n)\nx\nE", 'cat <<E >a "$(ls\nzz\nE\n)"\nE', "cat <<E >$(ls\nzz\nE\n)\nE",
 ]  # fmt: skip
 """Scripts in which some shell starts `zz`."""
 
