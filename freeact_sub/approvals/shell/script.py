@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, NoReturn
 
 from freeact_sub.approvals.patterns import UNKNOWN, WILD
-from freeact_sub.approvals.shell.wrappers import DECLARING, OpaqueError, inside, names
+from freeact_sub.approvals.shell.wrappers import DECLARING, WRAPPERS, OpaqueError, inside, names
 
 MAX_CHARS: Final = 20_000
 MAX_PARTS: Final = 300
@@ -30,6 +30,8 @@ MAX_FOLDERS: Final = 8
 RESERVED: Final = names("if then else elif fi do done case esac while until for select in function { } ! ]] coproc")
 ARITHMETIC_TESTS: Final = names("-eq -ne -lt -le -gt -ge -v -R")
 """Tests in which a shell may evaluate an operand, and so run commands."""
+SINGLE: Final = re.compile(r'"[^"@]*"|\$[?#]')
+"""Matches an expansion that is one word."""
 INVISIBLE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]")
 BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t\n])\\\n|\\\n(?=[ \t\n]))*(?:#[^\n]*)?")
 """White space and comments. A line that is continued elsewhere makes one mark of two."""
@@ -308,6 +310,10 @@ class _ScriptReader:
             self._fail("a part of the command")
         if raw[:1] in (["["], ["[["]) and (raw[-1] != "]" * len(raw[0]) or not ARITHMETIC_TESTS.isdisjoint(words)):
             self._fail("a test")
+        if words[:1] and (words[0] in ("test", "[") or words[0] in WRAPPERS):
+            at = next((at for at, word in enumerate(words, start=1) if word in ("test", "[")), len(words))
+            if _may_get_operators(words[at:], raw[at:]):
+                self._fail("a test")
         self._add(tuple(words), raw, assigned)
 
     def _add(self, words: tuple[str, ...], raw: list[str], assigned: list[tuple[str, str]]) -> None:
@@ -401,3 +407,14 @@ class _ScriptReader:
             self._fail("an expansion")
         self._at += 1
         return "$"
+
+
+def _may_get_operators(words: list[str], raw: list[str]) -> bool:
+    """Whether unknown words of a `[` may be its operators when it runs. One is `-v`, which runs what its operand holds."""
+    for word, source in zip(words, raw, strict=True):
+        is_wild = WILD in word and not word.strip(f"{WILD}-vR")
+        if is_wild or (UNKNOWN in word and not SINGLE.fullmatch(source)):
+            return True
+    operands = words[words[:1] == ["!"] : len(words) - (words[-1:] == ["]"])]
+    may_be = operands[1:2] if len(operands) == 3 else operands[:-1]
+    return any(UNKNOWN in word for word in may_be)
