@@ -38,7 +38,9 @@ BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t\n])\\\n|\\\n(?=[ \t\n]))*(?:#[^\n
 OPENING: Final = re.compile(r"(?:(if|do|\{)|then|elif|else|while|until|!)(?=[ \t\n])")
 CLOSING: Final = re.compile(r"(?:fi|done|esac|\})(?=[ \t\n;&|)<>]|\Z)")
 FOR: Final = re.compile(r"for[ \t]+([A-Za-z_]\w*)[ \t]+in(?=[ \t\n;])", re.ASCII)
-LOOP_THAT_MOVES: Final = re.compile(r"(?s:(?:for|while|until)\s.*\b(?:cd|pushd|popd)\b)")
+MOVING: Final = names("cd chdir pushd popd")
+LOOP: Final = re.compile(r"(?:for|while|until)\s")
+MOVES: Final = re.compile(rf"\b(?:{'|'.join(MOVING)})\b")
 CASE: Final = re.compile(r"case(?=[ \t])")
 IN: Final = re.compile(r"in(?=[ \t\n])")
 PATTERN: Final = re.compile(
@@ -107,6 +109,8 @@ class Script:
     """The reason why some actions are unknown; empty: all are known."""
     folders: list[str] = field(default_factory=lambda: [""])
     """Folders that the next command may start in."""
+    traps: bool = False
+    """Whether commands in it run at any later time."""
     depth: int = 0
     """The nested groups, substitutions and scripts."""
 
@@ -153,15 +157,18 @@ class Script:
         self.depth += 1
         for inner in content.commands:
             self.add(inner, assigned + content.assigned)
+        self.traps |= words[0].rpartition("/")[2] == "trap" and content.scripts != ()
         for script in content.scripts:
             if UNKNOWN in script or WILD in script:
                 raise OpaqueError(f"the command that {words[0]} runs is known only at run time")
             self.read(script)
         self.depth -= 1
-        if words[0] in ("cd", "pushd", "popd"):
+        if words[0] in MOVING:
             self._change_folder(words)
 
     def _change_folder(self, words: tuple[str, ...]) -> None:
+        if self.traps:
+            raise OpaqueError("in which folder a trap runs is known only at run time")
         to = words[1] if len(words) == 2 else "~" if words == ("cd",) else UNKNOWN
         if words[0] != "cd" or to.startswith("-") or UNKNOWN in to or WILD in to:
             to = UNKNOWN
@@ -257,7 +264,7 @@ class _ScriptReader:
         """Read a command, or the words before or after the commands of a group. Args: before: the mark that joins it."""
         fails_alone = before in ("", "&&")
         while True:
-            if LOOP_THAT_MOVES.match(self._text, self._at):
+            if LOOP.match(self._text, self._at) and MOVES.search(re.sub(r"[\"'\\]", "", self._text[self._at :])):
                 self._script.may_be_in(UNKNOWN)
             if self._takes(CASE) and self._takes(BLANKS) and self._word() and self._takes(BLANKS):
                 self._lines()

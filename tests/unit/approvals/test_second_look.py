@@ -12,6 +12,7 @@ from support.tables import each, lines
 from support.thorough import THOROUGH
 
 from freeact_sub.approvals import Policy, decide, make_rules
+from freeact_sub.approvals.patterns import UNKNOWN
 from freeact_sub.approvals.policy import Rules, shipped_rules
 from freeact_sub.approvals.shell.script import read_script
 from freeact_sub.calls import ShellCommand
@@ -117,3 +118,10 @@ def test_what_is_plain_to_every_shell_is_understood(text):
 @each("text", ["[[ a > FILE ]]", "ls &> FILE", "ls &>>FILE", "cat <<< a > FILE", "ls |& cat > FILE"])
 def test_files_that_any_shell_opens_are_found(text):
     assert [file.path for file in read_script(text).files] == ["FILE"]
+
+
+@each("text", ["chdir /; zz", "for i in 1 2 3; do zz; c''d ..; done", "trap zz EXIT; cd ..", "trap 'cd ..' DEBUG; zz; zz"])
+def test_folder_that_a_shell_may_be_in_is_known_or_unknown(text):
+    script = read_script(text)
+    [folders, *_] = [command.folders for command in script.commands if command.words == ("zz",)]
+    assert script.opaque or UNKNOWN in folders
