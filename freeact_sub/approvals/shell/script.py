@@ -10,6 +10,7 @@ The value of a word is not always known: see `patterns.py` for `UNKNOWN` and `WI
 """
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -32,6 +33,8 @@ ARITHMETIC_TESTS: Final = names("-eq -ne -lt -le -gt -ge -v -R")
 """Tests in which a shell may evaluate an operand, and so run commands."""
 SINGLE: Final = re.compile(r'"[^"@]*"|\$[?#]')
 """Matches an expansion that is one word."""
+INTEGERS: Final = names("BASHPID EUID HISTCMD OPTIND PPID RANDOM SECONDS SRANDOM UID")
+"""Variables whose values bash evaluates as arithmetic when they are set, and so may run commands in them."""
 INVISIBLE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]")
 BLANKS: Final = re.compile(r"(?:[ \t]|(?<=[ \t\n])\\\n|\\\n(?=[ \t\n]))*(?:#[^\n]*)?")
 """White space and comments. A line that is continued elsewhere makes one mark of two."""
@@ -153,7 +156,8 @@ class Script:
         self.commands.append(command)
         content = inside(words)
         self.commands[-1] = replace(command, wraps=content.wraps)
-        self.assigned += content.changed
+        _check_settable((*assigned, *content.assigned))
+        self.assign(content.changed)
         self.depth += 1
         for inner in content.commands:
             self.add(inner, assigned + content.assigned)
@@ -165,6 +169,10 @@ class Script:
         self.depth -= 1
         if words[0] in MOVING:
             self._change_folder(words)
+
+    def assign(self, variables: Iterable[str]) -> None:
+        """Adds variables that it sets. Raises: OpaqueError: Commands in a value may run."""
+        self.assigned += _check_settable(tuple(variables))
 
     def _change_folder(self, words: tuple[str, ...]) -> None:
         if self.traps:
@@ -181,6 +189,12 @@ class Script:
         self.folders = list(dict.fromkeys((*self.folders, *folders)))
         if len(self.folders) > MAX_FOLDERS:
             self.folders = [UNKNOWN]
+
+
+def _check_settable(variables: tuple[str, ...]) -> tuple[str, ...]:
+    for name in INTEGERS.intersection(variables):
+        raise OpaqueError(f"bash may run commands in the value of {name}")
+    return variables
 
 
 def read_script(text: str) -> Script:
@@ -280,7 +294,7 @@ class _ScriptReader:
                 break
             self._lines()
         if found := self._takes(FOR):
-            self._script.assigned.append(found[1])
+            self._script.assign([found[1]])
             while self._takes(BLANKS) and self._next() not in ("", ";", "\n"):
                 self._script.values.append((found[1], self._word()))
         elif self._next() == "(" and self._next(2) != "((":
@@ -332,9 +346,9 @@ class _ScriptReader:
             self._fail("an alias of git")
         script.values += assigned
         if not raw or raw[0] in ("[", "[["):
-            script.assigned += named
+            script.assign(named)
         elif raw[0] in DECLARING:
-            script.assigned += (*named, *inside(words).changed)
+            script.assign((*named, *inside(words).changed))
             script.values += [(word.partition("=")[0].removesuffix("+"), word.partition("=")[2]) for word in words[1:]]
         else:
             script.add(words, tuple(named))

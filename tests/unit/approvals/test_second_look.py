@@ -43,6 +43,7 @@ RUNNING = [
     "cat <<E | echo $(ls\nzz\nE\n)\nx\nE", 'cat <<E >a "$(ls\nzz\nE\n)"\nE', "cat <<E >$(ls\nzz\nE\n)\nE",
     "a=-v; b='x[$(zz)]'; [ $a \"$b\" ]", "y='1 -o -v b[$(zz)]'; [ -n $y ]", "y='1 -o -v b[$(zz)]'; test -n $y",
     "y='1 -o -v b[$(zz)]'; command test -n $y", "a=-v; b='x[$(zz)]'; [ ! \"$a\" \"$b\" ]", "touch -- -v 'x[$(zz)]'; [ -? x* ]",
+    "OPTIND='a[$(zz)]'", "for RANDOM in 'a[$(zz)]'; do ls; done", "read OPTIND <<< 'a[$(zz)]'", "export HISTCMD='a[$(zz)]'",
 ]  # fmt: skip
 """Scripts in which some shell starts `zz`."""
 
