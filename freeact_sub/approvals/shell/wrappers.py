@@ -40,6 +40,7 @@ WRAPPERS: Final[Mapping[str, tuple[str, str, int]]] = {
     **dict.fromkeys(("env", "command", "exec", "nohup", "busybox", "setsid"), ("", "", 0)),
     "nice": (r"-n?\d+|--adjustment=-?\d+", "-n", 0),
     "stdbuf": (r"-[ioe]\w+|--(?:input|output|error)=\w+", "-[ioe]", 0),
+    "jobs": ("-[lnprsx]+", "", 0),
     "sudo": ("-[nEH]+", "-u", 0),
     "time": ("-[pv]", "", 0),
     "timeout": (

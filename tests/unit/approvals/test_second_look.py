@@ -44,6 +44,7 @@ RUNNING = [
     "a=-v; b='x[$(zz)]'; [ $a \"$b\" ]", "y='1 -o -v b[$(zz)]'; [ -n $y ]", "y='1 -o -v b[$(zz)]'; test -n $y",
     "y='1 -o -v b[$(zz)]'; command test -n $y", "a=-v; b='x[$(zz)]'; [ ! \"$a\" \"$b\" ]", "touch -- -v 'x[$(zz)]'; [ -? x* ]",
     "OPTIND='a[$(zz)]'", "for RANDOM in 'a[$(zz)]'; do ls; done", "read OPTIND <<< 'a[$(zz)]'", "export HISTCMD='a[$(zz)]'",
+    "jobs -x zz",
 ]  # fmt: skip
 """Scripts in which some shell starts `zz`."""
 
