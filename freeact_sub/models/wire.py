@@ -136,17 +136,27 @@ class ServedEvents(ABC):
         if not isinstance(given, dict):  # it carries nothing
             return b""
         event = {**given, "type": self._name} if self._name and not given.get("type") else given
+        try:
+            repaired = self._repaired(event)
+            if repaired is None:
+                return b""
+            self.count += 1
+            event = self._noted(repaired)
+            return self._sent(event, text if event is given else json.dumps(event))
+        except (TypeError, LookupError, AttributeError, RecursionError):  # border: values may have any type, at any depth
+            return self._failed(f"{self._address} sent an event of another form: {one_line(text, QUOTED_CHARS)}", code=None)
+
+    def _repaired(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """Return an event after the repairs. None: it carries nothing."""
         content = carried(event)
         for repair in self.repairs:
             if repair.when(event, content):
                 logger.debug("%s sends %s: repaired", self._address, repair.name)
                 repaired = repair.make(event, self)
                 if repaired is None:
-                    return b""
+                    return None
                 event, content = repaired, carried(repaired)
-        self.count += 1
-        event = self._noted(event)
-        return self._sent(event, text if event is given else json.dumps(event))
+        return event
 
     def _failed(self, message: str, *, code: int | None = 502) -> bytes:
         """Return an error. Args: code: its status. None: the request is not to be made again."""

@@ -13,6 +13,7 @@ from support.waiting import turns
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.models.wire import Chunks, MessageEvents, ResponseEvents
 from freeact_sub.testing import FakeKernelProvider
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
@@ -261,3 +262,28 @@ async def test_an_answer_ends_with_its_usage_too(end, tmp_path):
 async def test_an_event_that_is_an_error_fails_the_run(error, tmp_path):
     result, _, _ = await result_of(tmp_path, HALF + b"event: error\ndata: " + error + b"\n\n" + DONE)
     assert (result.status, "no memory" in result.error) == ("failed", True)
+
+
+def nested(depth):
+    return json.loads('{"a":' * depth + "1" + "}" * depth)
+
+
+@each("tool_calls", [1, ["text"], [None], [[]]])
+async def test_calls_of_another_form_in_a_whole_message_are_told_in_one_sentence(tool_calls, tmp_path):
+    result, _, address = await result_of(tmp_path, data(completion({"content": "x", "tool_calls": tool_calls})))
+    assert result.status == "failed"
+    assert f"{address}/chat/completions sent an event of another form" in result.error
+
+
+@each(
+    ("protocol", "event"),
+    [
+        (Chunks, {"choices": [], "usage": nested(600)}),
+        (MessageEvents, {"type": "message_delta", "choices": [{"delta": {"x": 1}}], "delta": None}),
+        (MessageEvents, {"type": "content_block_start", "choices": [{"delta": {"x": 1}}]}),
+        (ResponseEvents, {"type": {}}),
+        (ResponseEvents, {"type": []}),
+    ],
+)
+def test_an_event_of_another_form_becomes_an_error(protocol, event):
+    assert b"sent an event of another form" in protocol("http://host/v1", "text/event-stream", "m").read(data(event))
