@@ -411,8 +411,30 @@ once, after, other = Once(), [rows], 3
         assert "[1] 3" in await text_of(new, "print(rows, other)")
     manifest = tmp_path / "store/manifest.json"
     text = manifest.read_text()
-    manifest.write_text(text.replace('"format":2', '"format":1'))
+    manifest.write_text(text.replace('"format":3', '"format":1'))
     assert manifest.read_text() != text
     async with kernel_in(shared_provider, tmp_path / "work") as new:
         reasons = {lost.reason for lost in (await new.restore(tmp_path / "store")).lost}
     assert reasons == {"it was saved by another version of this program"}
+
+
+async def test_variables_that_could_not_be_read_keep_their_own_values_when_others_of_the_group_are_saved_again(
+    kernel, shared_provider, tmp_path
+):
+    code = """
+rows = [1]
+class Late:
+    def __init__(self): self.rows = rows
+    def __reduce__(self): return (eval, ("1 / __import__('os').path.exists('here')",))
+late, after = Late(), [rows]
+"""
+    await text_of(kernel, code)
+    await kernel.snapshot(tmp_path / "store")
+    async with kernel_in(shared_provider, tmp_path / "work") as new:
+        left = names_of((await new.restore(tmp_path / "store")).lost)
+        assert left == {"late", "after"}
+        await new.snapshot(tmp_path / "store", keep=left)
+    (tmp_path / "work/here").touch()
+    async with kernel_in(shared_provider, tmp_path / "work") as new:
+        await new.restore(tmp_path / "store")
+        assert await text_of(new, "late, after, rows") == "(1.0, [[1]], [1])\n"

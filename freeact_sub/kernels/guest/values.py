@@ -160,7 +160,7 @@ class Pickles:
         """Pickle a group into a room."""
         pickler = self.pickler(room, protocol=5, buffer_callback=room.take)
         for name in names:  # each refers to what it shares with those before
-            pickler.dump(self.variables[name])
+            pickler.dump((name, self.variables[name]))  # the host may leave names out of the index
             room.lines[name] = line(name, self.variables[name])
 
     def lose(self, names: Sequence[str], error: BaseException) -> None:
@@ -217,9 +217,12 @@ def unpickled(group: Mapping[str, Any], view: memoryview) -> tuple[dict[str, Any
     found: dict[str, Any] = {}
     try:
         buffers = [part(view, place) for place in group["blocks"]]
-        unpickler = pickle.Unpickler(io.BytesIO(part(view, group["data"])), buffers=buffers)  # noqa: S301  # who has written it may run code here anyway
-        for name in group["names"]:
-            found[name] = unpickler.load()
+        data = io.BytesIO(part(view, group["data"]))
+        unpickler = pickle.Unpickler(data, buffers=buffers)  # noqa: S301  # who has written it may run code here anyway
+        while data.tell() < group["data"][1]:
+            name, value = unpickler.load()
+            if name in group["names"]:
+                found[name] = value
     except Exception as error:  # noqa: BLE001  # border: unpickling runs code of the values' types
         return found, dict.fromkeys([name for name in group["names"] if name not in found], error)
     return found, {}

@@ -24,7 +24,7 @@ from .groups import Groups
 from .imported import DIGEST_BYTES, NAME_CHARS, PATH_CHARS, from_sources
 
 MANIFEST, RESULT = "manifest.json", "restored.json"
-FORMAT = 2
+FORMAT = 3
 SMALL_BYTES = 64 * 1024
 """Groups up to this size share a file."""
 GROUP_SECONDS = 30.0
