@@ -171,7 +171,7 @@ class Script:
             self._change_folder(words)
 
     def assign(self, variables: Iterable[str]) -> None:
-        """Adds variables that it sets. Raises: OpaqueError: Commands in a value may run."""
+        """Add variables that it sets. Raises: OpaqueError: Commands in a value may run."""
         self.assigned += _check_settable(tuple(variables))
 
     def _change_folder(self, words: tuple[str, ...]) -> None:
