@@ -48,7 +48,8 @@ def variables(project, **more):
         for name, value in environment().items()
         if not name.startswith(("XDG_", "VIRTUAL_ENV", "CONDA", "UV_", "POETRY"))
     }
-    return plain | {"HOME": str(project.parent)} | more
+    active = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"), "")  # a terminal adds those of the tests
+    return plain | active | {"HOME": str(project.parent)} | more
 
 
 def scenes():
