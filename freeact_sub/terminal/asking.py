@@ -252,7 +252,7 @@ class LineApprover(Approver):
         self._typed.echo(not (isinstance(request, ev.QuestionRequest) and request.secret))
         if request is not None:
             if not goes_on:
-                self._typed.drop_typed()
+                forget_typed()
             lines = question_lines(self._questions, request, who_asks(request))
             self._print("\n".join(field_lines(self._questions) if goes_on else lines))
             self._typed.listen(self._read)
@@ -324,11 +324,6 @@ class TypedLines:
         """Stop, and leave the terminal as it was."""
         self.stop()
         self.echo(True)
-
-    def drop_typed(self) -> None:
-        """Drop typed text that has not been read: it came before the question."""
-        with suppress(termios.error):
-            termios.tcflush(self._input, termios.TCIFLUSH)
 
     def echo(self, on: bool) -> None:  # a state
         """Let the terminal show typed text, or hide it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO, T
 
 from rich.console import RenderableType
 
-from freeact_sub.terminal.asking import TypedLines
+from freeact_sub.terminal.asking import TypedLines, forget_typed
 from freeact_sub.terminal.attachments import Pastes
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.text import fitted, one_line
@@ -384,7 +384,7 @@ class PlainScreen(Surface):
             self.line.clear()
             self.line.question_id = question_id
             if question_id is not None:
-                self._typed.drop_typed()
+                forget_typed()
 
     def refresh(self, question_id: str | None) -> None:
         """Invite a prompt where one would begin at once."""
