@@ -35,6 +35,10 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 pytest_plugins = ["support.features", "support.leaks", "support.network", "support.order", "support.processes"]
 
 
+for name in [*os.environ]:  # an environment that is active around the tests is none of a program's that they start
+    if name.startswith(("VIRTUAL_ENV", "CONDA_")):
+        del os.environ[name]
+
 PLACES_OF_A_USER = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "IPYTHONDIR")
 
 

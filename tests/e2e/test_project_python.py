@@ -43,13 +43,8 @@ def project(tmp_path):
 
 def variables(project, **more):
     """The environment of a newcomer: an empty home directory, and nothing active but what is named."""
-    plain = {
-        name: value
-        for name, value in environment().items()
-        if not name.startswith(("XDG_", "VIRTUAL_ENV", "CONDA", "UV_", "POETRY"))
-    }
-    active = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"), "")  # a terminal adds those of the tests
-    return plain | active | {"HOME": str(project.parent)} | more
+    plain = {name: value for name, value in environment().items() if not name.startswith(("XDG_", "UV_", "POETRY"))}
+    return plain | {"HOME": str(project.parent)} | more
 
 
 def scenes():
