@@ -316,7 +316,7 @@ AnyHook: TypeAlias = CommandHook | Hook
 AT_ONCE: Final = 20
 """Hooks of one root that run at the same time, at most; more wait."""
 SLOW_SECONDS: Final = 5.0
-"""Seconds after which people are told of a hook."""
+"""Seconds of a hook after which a notice tells people about it."""
 MAX_TOLD: Final = 20
 """Different sentences about one hook for people, at most."""
 LABEL_CHARS: Final = 80

@@ -632,7 +632,7 @@ class Tree:
     """Functions that close parts of a run that have outlived it; called when the root is closed."""
     ledger: Ledger = field(default_factory=Ledger)
     answered_by: dict[str, str] = field(default_factory=dict)
-    """The child whose answer was given to another one, by the id of that other one."""
+    """Ids of the children that got an earlier child's answer, mapped to the id of the earlier one."""
     _histories: dict[str, int] = field(default_factory=dict)
     """Bytes of the conversations of ended children, oldest first."""
     _short_ids: set[str] = field(default_factory=set)

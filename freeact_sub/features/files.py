@@ -1,8 +1,8 @@
 """Files of the workspace that Python of a run uses (`FilesFeature`), and receipts of its actions (`ReceiptsFeature`).
 
 Kernels report the files that they have read, written and removed after their cells (`files`). They are attributed to the
-runs whose Python wrote them, with a warning if two agents of one root wrote the same file. A part of a run that is a
-`HearsUsed` is told of each use.
+runs whose Python wrote them, with a warning if two agents of one root wrote the same file. Each use is passed to the parts
+of a run that are `HearsUsed`.
 
 Receipts are of cells, commands, calls, children and files, as the host saw them. `ReceiptBook` notes the actions of a run;
 `file_facts` finds at its end the digests of its files, and whether the files that its answer names exist. An agent without

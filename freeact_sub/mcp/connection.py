@@ -210,7 +210,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 5.0
-"""Time limit for closing a connection: the server is asked to end, then terminated, then killed."""
+"""Time limit for closing a connection, in which the server may end, is terminated, and is killed at last."""
 NEEDS_PAGES: Final = -32042
 """The error of a server that refuses a call until a person has opened pages."""
 LOOK_SECONDS: Final = 0.2
@@ -353,7 +353,7 @@ class McpConnection:
 
         Args:
             send: Asks it.
-            what: Names in a sentence what is asked for.
+            what: Words for the request, in a sentence.
             is_call: The time limit is that of calls; it is that of the start otherwise.
 
         Raises:

@@ -112,7 +112,7 @@ class CodeActionsModel(UnhurriedModel):
             patience_seconds: For how long a request may pause.
             stall_seconds: As in `Config`.
             code_actions: As in `Config`.
-            profile: As in `Config`. None: the server is asked for the model's context.
+            profile: As in `Config`. None: chosen by the context that the server tells.
         """
         super().__init__(model)
         self.lane, self.patience_seconds, self.stall_seconds = lane, patience_seconds, stall_seconds

@@ -51,7 +51,7 @@ QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 """The way to ask for approvals. `auto`: buttons if possible, otherwise `input()`."""
 
 EFFECTS_SECONDS: Final = 3.0
-"""Seconds to wait for the effects of a cell before a line is asked for."""
+"""Seconds to wait for the effects of a cell before the question for a line."""
 _CHOICE = "Approve? yes / no / always (in this session) / project (always in it), or a reason for no: "
 RELOAD_SECONDS = 60.0
 """Seconds after which a question is closed whose page was loaded again: the new page cannot show the cell's buttons."""

@@ -161,7 +161,7 @@ class Decided(OfEvent[ev.ApprovalDecided]):
     reaches_parents = True
     request: ev.ApprovalRequest | None
     is_shown: bool = False
-    """Whether the tool call has shown everything that was asked for."""
+    """Whether the tool call has shown the whole request."""
 
 
 class QuestionAsked(OfEvent[ev.QuestionRequest]):

@@ -24,7 +24,7 @@ GO: Final = b"g"
 
 
 class BareFork:
-    """A fork that waits until it is asked for its result, and ends with this process in any case."""
+    """A fork that waits for the request of its result. It ends with this process in any case."""
 
     def __init__(self, work: Callable[[], bytes]) -> None:
         """Fork. Args: work: the fork's work when it is asked. Raises: OSError: there is no room for a process."""

@@ -318,7 +318,7 @@ class KernelClient:
         return False
 
     async def _end_kernel(self) -> ReplyStatus:
-        """Waits until a kernel that was told to exit has exited, or kills it: it would take the next cell with it."""
+        """Waits for the exit of a kernel after `exit()`, or kills the kernel: the next cell would be lost with it."""
         await self._wait_any(self._lost, timeout_seconds=EXIT_SECONDS)
         if self.lost_reason is None:
             await self._owner.kill("a cell called `exit()` or `quit()`")
