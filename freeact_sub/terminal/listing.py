@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
@@ -60,7 +61,7 @@ def matching(texts: Sequence[str], words: Sequence[str]) -> Sequence[int]:
     return [at for at, text in enumerate(map(str.lower, texts)) if all(word in text for word in wanted)]
 
 
-class Listing:
+class Listing(ABC):
     """A list: its window, its keys, and the line of its state. It is shown once."""
 
     hints: Sequence[str]
@@ -144,24 +145,24 @@ class Listing:
     def _interrupt(self) -> None:
         self._back()
 
-    def _change(self) -> None:
+    def _change(self) -> None:  # noqa: B027  # most lists have nothing to do
         """Follow a change of the written text."""
 
+    @abstractmethod
     def _look(self) -> None:
         """Read the content, before each drawing."""
-        raise NotImplementedError
 
-    def _enter(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _enter(self) -> None: ...
 
-    def _scroll(self, pages: int, rows: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _scroll(self, pages: int, rows: float) -> None: ...
 
-    def _state(self) -> Sequence[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _state(self) -> Sequence[str]: ...
 
-    def _shown(self) -> StyleAndTextTuples:
-        raise NotImplementedError
+    @abstractmethod
+    def _shown(self) -> StyleAndTextTuples: ...
 
 
 @dataclass(frozen=True, kw_only=True)
