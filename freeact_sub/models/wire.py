@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 QUOTED_CHARS: Final = 150
 """Characters of an invalid body that an error quotes."""
+LONGEST_BYTES: Final = 32 * 1024**2
+"""Bytes of one line, or of a body that is no stream: more than any picture in an answer takes."""
 NO_END: Final = "the server broke off its answer: it has no end"
 BASE_URL: Final = "(check `base_url`)"
 _FIELD: Final = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])((?:data|event|id|retry)?:)")
@@ -65,13 +67,17 @@ class ServedEvents(ABC):
 
     def read(self, piece: bytes) -> bytes:
         """Return the events that this piece completes."""
+        read = len(self._held)
+        if read + len(piece) > LONGEST_BYTES:
+            self._held = b""
+            return self._failed(f"{self._address} sent {LONGEST_BYTES // 1024**2} MiB without the end of a line", code=None)
         self._held += piece
         if not self._is_stream:
-            start = _FIELD.search(self._held)
+            start = _FIELD.search(self._held, max(0, read - len(b"\nevent")))
             if start is None:
                 return b""
-            self._is_stream, self._held = True, self._held[start.start(1) :]
-        if not (b"\n" in self._held or b"\r" in self._held):
+            self._is_stream, self._held, read = True, self._held[start.start(1) :], 0
+        if self._held.find(b"\n", read) < 0 and self._held.find(b"\r", max(0, read - 1)) < 0:
             return b""
         lines = self._held.splitlines(keepends=True)
         # a carriage return at the end of a piece may be the first half of a line's end

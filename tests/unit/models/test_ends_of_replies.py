@@ -7,6 +7,7 @@ from support.tables import each
 from support.wire import CHAT, MESSAGE, MESSAGES, PROTOCOLS, RESPONSE, RESPONSES, answered, chunk, data, event
 
 from freeact_sub.models.repairs import carried
+from freeact_sub.models.wire import LONGEST_BYTES
 from freeact_sub.models.wire import PROTOCOLS as SERVED
 
 PATHS = {"chat": "/completions", "messages": "/messages", "responses": "/responses"}
@@ -165,6 +166,15 @@ async def test_a_body_that_is_no_stream_is_told_with_the_address(name, tmp_path)
     assert f"{server.address}" in result.error
     assert "something else than a completion (text/html)" in result.error
     assert "`base_url`" in result.error
+
+
+@each("begin", [b"data: ", b""])
+@pytest.mark.slow
+async def test_a_line_without_end_is_not_kept_for_ever(begin, tmp_path):
+    endless = (200, {"Content-Type": "text/event-stream"}, begin + b"x" * (LONGEST_BYTES + 1))
+    result, server = await answered(tmp_path, endless, protocol=CHAT)
+    assert result.status == "failed"
+    assert f"{server.address}/v1/chat/completions sent 32 MiB without the end of a line" in result.error
 
 
 @pytest.mark.parametrize("name", ["chat", "responses"])
