@@ -7,7 +7,7 @@ returns after the last question; keys typed before it never answer it (`KeyGuard
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,11 +22,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from freeact_sub.terminal.asking import ENTER, KeyGuard
-from freeact_sub.terminal.attachments import Pastes, matching_files, mention_of
+from freeact_sub.terminal.attachments import NamedFiles, Pastes, mention_of, mentioned_names
 from freeact_sub.terminal.surface import Expected, Keyboard, Purpose
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter enters it): "}
 
+PROMPTS_LOOKED_AT: Final = 100
+"""The last earlier prompts whose files are offered first."""
 ARROWS: Final[dict[object, str]] = {Keys.Left: "←", Keys.Right: "→", Keys.Up: "↑", Keys.Down: "↓"}
 
 
@@ -37,7 +39,7 @@ class InputLine:
         self._keyboard = keyboard
         self.buffer = Buffer(
             multiline=True,
-            completer=ThreadedCompleter(LineCompleter(keyboard.offers)),
+            completer=ThreadedCompleter(LineCompleter(keyboard.offers, lambda: self.buffer.history.get_strings())),
             complete_while_typing=Condition(lambda: self._lent is None and not self.expects),
             history=ThreadedHistory(KeptPrompts(history_file(), keyboard.tell)),
         )
@@ -245,8 +247,12 @@ class KeptPrompts(FileHistory):
 class LineCompleter(Completer):
     """Completions of `/` commands, of files after `@`, and of the offers of MCP servers."""
 
-    def __init__(self, offers: Callable[[str], Iterable[tuple[str, str]]]) -> None:
-        self._offers = offers
+    def __init__(
+        self, offers: Callable[[str], Iterable[tuple[str, str]]], prompts: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """Args: offers: see `Keyboard`. prompts: returns earlier prompts: files that they name are offered first."""
+        self._offers, self._prompts = offers, prompts
+        self._files = NamedFiles(Path.cwd())
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield the completions of a document."""
@@ -258,9 +264,10 @@ class LineCompleter(Completer):
             return
         word = document.get_word_before_cursor(WORD=True)
         if word.startswith("@"):
-            for name in matching_files(word[1:].removeprefix('"'), Path.cwd()):
-                yield Completion(mention_of(name), -len(word))
-            for text, words in self._offers(word):
+            used = [name for prompt in self._prompts()[-PROMPTS_LOOKED_AT:] for name in mentioned_names(prompt)]
+            named = [(mention_of(name), "") for name in self._files.matching(word[1:].removeprefix('"'), used)]
+            offered = [*self._offers(word)]
+            for text, words in [*named, *offered] if word == "@" else [*offered, *named]:
                 yield Completion(text, -len(word), display_meta=words)
 
 

@@ -184,7 +184,7 @@ class ShadowRepository:
 
     async def _open(self) -> None:
         self._table = (b"", "")
-        self._git = _git_outside(self._workspace)
+        self._git = git_outside(self._workspace)
         info = self._folder / "info"
         is_new = not (info / "exclude").exists()
         try:
@@ -305,7 +305,8 @@ class ShadowRepository:
         }
 
 
-def _git_outside(workspace: Path) -> str:
+def git_outside(workspace: Path) -> str:
+    """Return the path of git, which no agent's code can change. Raises: ShadowError: There is none."""
     git = shutil.which("git")
     if git is None:
         raise ShadowError("git is not installed")

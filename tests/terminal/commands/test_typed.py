@@ -1,6 +1,9 @@
 """What is typed besides prompts: files after `@`, completion, where prompts are kept."""
 
 import os
+import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,12 @@ from prompt_toolkit.document import Document
 from freeact_sub.config.project_texts import read_commands
 from freeact_sub.show.typed_commands import own_commands, prompt_of
 from freeact_sub.terminal.attachments import (
+    LISTED_SECONDS,
     MAX_CHARS,
     MAX_PATHS_CHARS,
     MAX_PICTURE_BYTES,
+    NamedFiles,
     Pastes,
-    matching_files,
     pictures_of,
     texts_of,
 )
@@ -38,15 +42,55 @@ def test_much_text_is_cut(tmp_path: Path) -> None:
     assert len(text) < MAX_CHARS + 1000
 
 
-def test_files_are_completed_hidden_ones_only_where_they_are_meant(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("data/a.csv", "data/b.csv", "day.txt", ".hidden", "with space"):
+@pytest.mark.process
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_file_is_named_by_any_part_of_its_path(tmp_path: Path, has_git: bool) -> None:
+    if has_git and shutil.which("git") is None:
+        pytest.skip("needs git")
+    names = ("src/app.py", "data/xpp.py", "docs/README.md", "readme_old.md", "build/app.log", ".hidden", "with space")
+    for age, name in enumerate((*names, "node_modules/app/index.js"), start=1):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert [*matching_files("da", tmp_path)] == ["data/", "day.txt"]
-    assert [*matching_files("data/", tmp_path)] == ["data/a.csv", "data/b.csv"]
-    assert [*matching_files("", tmp_path)] == ["data/", "day.txt", "with space"]
-    assert [*matching_files(".h", tmp_path)] == [".hidden"]
-    assert [*matching_files("no/such", tmp_path)] == []
+        os.utime(tmp_path / name, (1_000_000 - age, 1_000_000 - age))
+    if has_git:
+        (tmp_path / ".gitignore").write_text("build\nnode_modules\n")
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+        subprocess.run(["git", "config", "core.fsmonitor", f"touch '{tmp_path}/ran';"], cwd=tmp_path, check=True)
+
+    def named(word: str, *used: str) -> list[str]:
+        return NamedFiles(tmp_path).matching(word, used)
+
+    shown = {
+        "app": ["src/app.py", "build/app.log", "data/xpp.py"],
+        "APP.P": ["src/app.py"],
+        "readme": ["docs/README.md", "readme_old.md"],
+        "srcpy": ["src/app.py"],
+        "data": ["data/"],
+        "data/": ["data/xpp.py"],
+        f"../{tmp_path.name}": [f"../{tmp_path.name}/"],
+        ".hid": [".hidden"],
+        "hid": [],
+        "wsp": ["with space"],
+        "": ["src/app.py", "data/xpp.py", "docs/README.md", "readme_old.md", "build/app.log", "with space"],
+        "no/such": [],
+    }
+    if has_git:  # what git ignores stands last
+        shown[""].append(shown[""].pop(4))
+    found = {word: named(word)[: len(files) or 1] for word, files in shown.items()}
+    assert found | {"app": [name for name in named("app") if not name.endswith("/")]} == shown
+    assert named("readme", "docs/README.md", "readme_old.md")[:2] == ["readme_old.md", "docs/README.md"]
+    assert named("", "with space")[0] == "with space"
+    assert not (tmp_path / "ran").exists(), "a program of the repository's settings"
+
+
+def test_what_an_agent_has_just_written_is_named_after_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    files = NamedFiles(tmp_path)
+    assert files.matching("new") == []
+    (tmp_path / "new.py").touch()
+    now += LISTED_SECONDS + 1
+    assert files.matching("new") == ["new.py"]
 
 
 def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
