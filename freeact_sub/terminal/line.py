@@ -37,11 +37,12 @@ class InputLine:
 
     def __init__(self, keyboard: Keyboard) -> None:
         self._keyboard = keyboard
+        history = ThreadedHistory(KeptPrompts(history_file(), keyboard.tell))
         self.buffer = Buffer(
             multiline=True,
-            completer=ThreadedCompleter(LineCompleter(keyboard.offers, lambda: self.buffer.history.get_strings())),
+            completer=ThreadedCompleter(LineCompleter(keyboard.offers, history.get_strings)),
             complete_while_typing=Condition(lambda: self._lent is None and not self.expects),
-            history=ThreadedHistory(KeptPrompts(history_file(), keyboard.tell)),
+            history=history,
         )
         self.expects: Expected = ""
         """The kind of input that the open question expects."""
@@ -187,8 +188,12 @@ class InputLine:
 
     def offer(self, beginning: str) -> None:
         """Put the beginning of a command into the line, with the menu of possible continuations."""
-        self.buffer.reset(Document(beginning))
+        self.put_back(beginning)
         self.buffer.start_completion()
+
+    def put_back(self, text: str) -> None:
+        """Put an entered text that has no meaning into the line again."""
+        self.buffer.reset(Document(text))
 
     def _enter(self, event: KeyPressEvent) -> None:
         del event

@@ -9,7 +9,7 @@ import base64
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -376,15 +376,31 @@ class Command:
 
 
 def run_command(person: "Person", line: str) -> None:
-    """Carry out a line that begins with `/`."""
+    """Carry out a line that begins with `/`. The beginning of only one command stands for it; other lines come back."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
-    if command is None and name in person.present.own_commands:
-        person.say(line)
-    elif command is None:
-        person.display.note(f"unknown command {line} (/help lists them)")
-    else:
+    if command is not None:
         command.run(person, rest[0] if rest else "")
+    elif name in person.present.own_commands:
+        person.say(line)
+    else:
+        servers = [f"/{server}:" for server in person.present.config.mcp_servers]
+        begun = [known for known, _ in offers(person, name)] + [known for known in servers if known.startswith(name)]
+        if len(begun) == 1 and not rest and begun[0] not in servers:
+            run_command(person, begun[0])
+            return
+        person.display.hint(_no_command(name, begun, [known for known, _ in offers(person, "/")]))
+        person.display.screen.line.put_back(line)
+
+
+def _no_command(name: str, begun: Sequence[str], known: Sequence[str]) -> str:
+    """Return the sentence about a name of no command. Args: begun: the names that it begins. known: all names."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only an error needs it
+
+    if len(begun) > 1:
+        return f"{name} begins several commands: {', '.join(begun)}"
+    near = begun or get_close_matches(name, known, n=1)
+    return f"unknown command {name}: did you mean {near[0]}?" if near else f"unknown command {name} (/help lists them)"
 
 
 def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:

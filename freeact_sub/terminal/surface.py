@@ -267,6 +267,9 @@ class PlainLine:
         """Say how a command goes on."""
         self._say(f"type what follows {beginning}, such as a name or a number")
 
+    def put_back(self, text: str) -> None:
+        """Do nothing: the terminal's line is gone, and stands above."""
+
     def take(self, line: str) -> None:
         """Handle an entered line."""
         if self._lent == "code":

@@ -63,8 +63,24 @@ def test_a_person_asks_for_a_summary_and_what_fills_the_window(terminal: Termina
 def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.enter("/help")
     terminal.wait_for("/agents", "/cancel", "Alt-Enter")
-    terminal.enter("/nonsense")
-    terminal.wait_for("unknown command /nonsense (/help lists them)")
+    for typed, told in {
+        "/nonsense": "unknown command /nonsense (/help lists them)",
+        "/undoo": "unknown command /undoo: did you mean /undo?",
+        "/co": "/co begins several commands: /compact, /context, /cost, /config, /copy",
+        "/stat us": "unknown command /stat: did you mean /status?",
+    }.items():
+        terminal.enter(typed)
+        terminal.wait_at_bottom(told, f"> {typed}\n")
+        terminal.press(CTRL_C)
+        terminal.wait_gone(f"> {typed}")
+    terminal.enter("/stat")  # the only one that begins so
+    terminal.wait_for("session not kept")
+    terminal.press("/co")
+    terminal.wait_at_bottom("summarise the conversation now")
+    terminal.press("\t\t\t")  # marks the third one
+    terminal.wait_at_bottom("> /cost\n")
+    terminal.press(ENTER)
+    terminal.wait_for("all runs, children included: ")
     terminal.enter("/cancel")
     terminal.wait_for("no agent is at work")
     terminal.enter("/send agent-1")

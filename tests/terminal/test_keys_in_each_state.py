@@ -11,7 +11,7 @@ from support.terminal import CONVERSATION, CTRL_C, CTRL_D, CTRL_R, ENTER, ESCAPE
 from freeact_sub.terminal.screen import KEYS_SECONDS
 
 CTRL_O, CTRL_U = "\x0f", "\x15"
-MARK = "unknown command /state"
+MARK = "no agent is named state"
 """Stands in the scrollback where a state begins."""
 
 Step = Callable[[Terminal], None]
@@ -153,7 +153,7 @@ def test_each_state(key: str, column: int, tmp_path: Path) -> None:
         terminal.wait_for("1 prompts, 0 answers")
         for name, state in STATES.items():
             terminal.wait_at_bottom(READY)
-            terminal.enter(f"/state {name}")
+            terminal.enter(f"/show state {name}")
             terminal.wait_for(f"{MARK} {name}")
             try:
                 state[0](terminal)
