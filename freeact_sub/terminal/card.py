@@ -350,6 +350,7 @@ def _drawn(line: EffectLine) -> Text:
 
 
 CLOSED = "the question has closed: your code did not run"
+NOT_EDITED = "the editor ($VISUAL, $EDITOR) did not start, or left no readable file"
 REMEMBER: dict[str, ev.Remember] = {"a": "session", "p": "project"}
 
 
@@ -445,15 +446,15 @@ class DecisionKeys:
             self._note("only code can be edited before it runs")
             return
         code = self._questions.changed_code(request) or request.call.code
-        if _editor():
+        if editor():
             self._screen.start(self._edit_outside(request, code))
         else:
             self._screen.line.lend("code", code)
 
     async def _edit_outside(self, request: ev.ApprovalRequest, code: str) -> None:
-        changed = await _edited(code, self._screen.run_outside)
+        changed = await edited(code, self._screen.run_outside)
         if changed is None:
-            self._note("the editor ($VISUAL, $EDITOR) did not start, or left no readable file")
+            self._note(NOT_EDITED)
         elif changed.strip() and changed.strip() != code.strip():
             self._run_instead(request, changed)
 
@@ -462,7 +463,7 @@ class DecisionKeys:
             self._note(CLOSED)
 
 
-def _editor() -> list[str]:
+def editor() -> list[str]:
     """Return the person's editor as a command; empty if none is set."""
     words = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
@@ -471,12 +472,15 @@ def _editor() -> list[str]:
         return [words]
 
 
-async def _edited(code: str, run: Callable[[Sequence[str]], Awaitable[bool]]) -> str | None:
-    """Let the person change code in their editor, which `run` starts; return None if that fails."""
+async def edited(text: str, run: Callable[[Sequence[str]], Awaitable[bool]], name: str = "edit.py") -> str | None:
+    """Let the person change a text in their editor, which `run` starts; return None if that fails.
+
+    Args: name: the file's, by which editors know its language.
+    """
     with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
-        file = Path(folder) / "edit.py"
-        await asyncio.to_thread(file.write_text, code, encoding="utf-8", errors="surrogatepass")
-        if not await run([*_editor(), str(file)]):
+        file = Path(folder) / name
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="surrogatepass")
+        if not await run([*editor(), str(file)]):
             return None
         try:
             return await asyncio.to_thread(file.read_text, encoding="utf-8", errors="surrogatepass")

@@ -18,7 +18,7 @@ from freeact_sub.features.skills.skill import load_skills
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.system.process import WINDOW
 from freeact_sub.terminal.attachments import ServerOffers, asks_servers, texts_of, with_attachments
-from freeact_sub.terminal.card import DecisionKeys
+from freeact_sub.terminal.card import NOT_EDITED, DecisionKeys, edited, editor
 from freeact_sub.terminal.display import Display, how_to_continue, read_earlier
 from freeact_sub.terminal.drawing.area import present_children
 from freeact_sub.terminal.drawing.banner import banner
@@ -460,6 +460,7 @@ class Person:
             KeyAction(["c-c"], conversation.interrupts.interrupt),
             KeyAction(["c-o"], self._show_all),
             KeyAction(["c-t"], self._show_child),
+            *(KeyAction(keys, self._edit_prompt, self._writes_prompt) for keys in (["c-g"], ["c-x", "c-e"])),
             KeyAction(["c-b"], self._to_background, self._runs_cell, at_empty=True),
             KeyAction(["c-n"], self._try_now, self._waits, at_empty=True),
             KeyAction(["escape", "escape"], self._go_back, self._may_go_back, at_empty=True),
@@ -567,6 +568,27 @@ class Person:
             self.display.screen.line.offer("/show ")
         else:
             self.display.hint("/show NAME shows a child" if children else "no child has started")
+        self.display.refresh()
+
+    def _writes_prompt(self) -> bool:
+        return self.display.questions.current is None
+
+    def _edit_prompt(self) -> None:
+        """Let the person edit the prompt in their editor, for Ctrl-G and Ctrl-X Ctrl-E."""
+        line = self.display.screen.line
+        if editor():
+            text = line.text
+            line.clear()  # a question that opens meanwhile, or a cancel, may put another text there
+            self.display.screen.start(self._edit_outside(text))
+        else:
+            self.display.hint("to edit the prompt in your editor, name it in $VISUAL or $EDITOR")
+            self.display.refresh()
+
+    async def _edit_outside(self, text: str) -> None:
+        changed = await edited(text, self.display.screen.run_outside, "prompt.md")
+        if changed is None:
+            self.display.note(NOT_EDITED)
+        self.display.screen.line.give(text if changed is None else changed.rstrip("\n"))
         self.display.refresh()
 
     def _runs_cell(self) -> bool:

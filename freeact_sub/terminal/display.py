@@ -302,6 +302,7 @@ KEYS: Final = (
     ("Enter", "send the prompt; while the agent works it is queued, and Enter at the empty line sends what is queued now"),
     ("↑", "take the last queued prompt back; earlier prompts, which Ctrl-R searches"),
     ("Alt-Enter", "new line; so does \\ at the end of a line"),
+    ("Ctrl-G", "edit the prompt in $VISUAL or $EDITOR; so does Ctrl-X Ctrl-E"),
     ("@ ! Tab", "@ names a file whose content goes along, ! runs a command, Tab completes"),
     ("Shift-Tab", "change the mode"),
     ("Esc, Ctrl-C", "cancel the agent in focus, then the run; Ctrl-C once more quits at once"),

@@ -1,10 +1,12 @@
 """What keys and pastes do at the input line, in a pseudo-terminal: prompts that wait, modes, long pastes, going back."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_C, ENTER, ESCAPE, READY, UP, Terminal
+from support.terminal import CONVERSATION, CTRL_C, ENTER, ESCAPE, READY, UP, Terminal
 
 SHIFT_TAB = "\x1b[Z"
 
@@ -125,3 +127,25 @@ def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(te
     terminal.wait_at_bottom("> say north", READY)
     terminal.press(" again" + ENTER)
     terminal.wait_for("echo: say north again")
+
+
+def test_a_prompt_is_edited_in_the_persons_editor(tmp_path: Path) -> None:
+    adds = "import sys; open(sys.argv[1], 'a').write(' and more\\n')"
+    environment = {"PYDANTIC_AI_NO_BANNER": "1", "VISUAL": shlex.join([sys.executable, "-c", adds])}
+    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env=environment) as terminal:
+        terminal.wait_at_bottom(READY)
+        terminal.press("say it")
+        terminal.wait_at_bottom("> say it")
+        terminal.press("\x07")
+        terminal.wait_at_bottom("> say it and more\n")
+        terminal.press("\x18\x05")
+        terminal.wait_at_bottom("> say it and more and more\n")
+        terminal.press(ENTER)
+        terminal.wait_for("echo: say it and more and more")
+    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env=environment | {"VISUAL": "/no/such"}) as terminal:
+        terminal.wait_at_bottom(READY)
+        terminal.press("say it")
+        terminal.wait_at_bottom("> say it")
+        terminal.press("\x07")
+        terminal.wait_for("the editor ($VISUAL, $EDITOR) did not start")
+        terminal.wait_at_bottom("> say it\n")
