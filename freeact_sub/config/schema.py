@@ -89,6 +89,8 @@ class TerminalConfig(Section):
     pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
     """The form in which the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks,
     in any terminal with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
+    keys: Literal["emacs", "vi"] = "emacs"
+    """The keys of the input line: those of Emacs, as in most shells, or those of vi (docs/terminal.md)."""
     plain: bool = False
     """`true`: a conversation in plain lines, without colours and without rows that change, for those who hear what a
     terminal prints (docs/terminal.md); where `TERM` is `dumb` it is always held so."""

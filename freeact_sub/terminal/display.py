@@ -350,8 +350,14 @@ class Display:
         self.forget()
 
     def _make_screen(self, keyboard: Keyboard, other_program: OtherProgram) -> "Screen | PlainScreen":
+        chosen = self._present.config.terminal
         return Screen(
-            self.live, self.status, keyboard, notify=self._present.config.terminal.notify, other_program=other_program
+            self.live,
+            self.status,
+            keyboard,
+            notify=chosen.notify,
+            other_program=other_program,
+            has_vi_keys=chosen.keys == "vi",
         )
 
     def forget(self) -> None:

@@ -16,7 +16,7 @@ from prompt_toolkit import search
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, has_completions, is_searching
+from prompt_toolkit.filters import Condition, emacs_mode, has_completions, is_searching, vi_navigation_mode
 from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -73,7 +73,7 @@ class InputLine:
         """Return the text in front of the line."""
         if self._lent is not None:
             return PROMPTS[self._lent]
-        return "> " if self._question is None else "? "
+        return ("[nav] " if vi_navigation_mode() else "") + ("> " if self._question is None else "? ")
 
     def change(self, question_id: str | None) -> bool:
         """Note the open question; return False if it is open already.
@@ -136,7 +136,8 @@ class InputLine:
         for action in self._keyboard.actions:
             counts = typing & Condition(action.counts)
             keys.add(*action.keys, filter=counts & empty if action.at_empty else counts)(lambda _, do=action.do: do())
-        keys.add("escape", filter=typing)(self._escape)
+        # with the keys of vi it ends the writing first
+        keys.add("escape", filter=typing & (emacs_mode | vi_navigation_mode | asks))(self._escape)
         keys.add("c-z")(lambda event: event.app.suspend_to_background())
         keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.ask_to_leave())
         return keys
@@ -196,7 +197,6 @@ class InputLine:
         self.buffer.reset(Document(text))
 
     def _enter(self, event: KeyPressEvent) -> None:
-        del event
         text, lent = self.buffer.text, self._lent
         if (
             lent is None
@@ -209,6 +209,7 @@ class InputLine:
         if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self.keys_count)):
             return
         self._lent = None
+        event.app.vi_state.reset()
         if self._question is None and lent is None and text.strip():
             self._remember(self.pastes.unfolded(text))
         self.buffer.reset()

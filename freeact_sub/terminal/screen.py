@@ -27,6 +27,7 @@ from prompt_toolkit import search
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import get_app_session, set_app
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.input import Input, create_input
@@ -90,6 +91,7 @@ class Screen(Surface):
         *,
         notify: Notify = "auto",
         other_program: OtherProgram = nullcontext,
+        has_vi_keys: bool = False,
     ) -> None:
         """Make the screen.
 
@@ -99,8 +101,10 @@ class Screen(Surface):
             keyboard: Gets keys and lines.
             notify: The way to call a person who looks elsewhere.
             other_program: See `OtherProgram`.
+            has_vi_keys: Whether the line has the keys of vi.
         """
         super().__init__(keyboard, other_program)
+        self._editing = EditingMode.VI if has_vi_keys else EditingMode.EMACS
         self._picture, self._status = live, status
         self.console = make_console(self._stdout)
         output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
@@ -215,9 +219,11 @@ class Screen(Surface):
 
     def refresh(self, question_id: str | None) -> None:
         """Draw the changing rows again. Args: question_id: the question that is open, or None."""
-        if self.line.change(question_id) and self._application.layout.is_searching:
-            with set_app(self._application):
-                search.stop_search()
+        if self.line.change(question_id):
+            self._application.vi_state.reset()  # a key answers, whatever the keys were before
+            if self._application.layout.is_searching:
+                with set_app(self._application):
+                    search.stop_search()
         self._application.invalidate()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
@@ -323,6 +329,7 @@ class Screen(Surface):
                 focused_element=line,
             ),
             key_bindings=self.line.bindings(),
+            editing_mode=self._editing,
             style=STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             input=quiet(get_app_session().input),

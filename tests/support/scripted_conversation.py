@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agent import Agent
-from freeact_sub.config.schema import Config, EffectsConfig, McpServerConfig
+from freeact_sub.config.schema import Config, EffectsConfig, McpServerConfig, TerminalConfig
 from freeact_sub.errors import FreeactError
 from freeact_sub.terminal import screen
 from freeact_sub.terminal.conversation import converse
@@ -129,7 +129,8 @@ def main() -> int:
     servers = {"demo": McpServerConfig(command=sys.executable, args=(server,))} if server else {}
     skills = Path.cwd() / ".agents/skills"
     folders = (skills,) if skills.exists() else ()
-    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders, effects=EFFECTS)
+    terminal = TerminalConfig.model_validate({"keys": os.environ.get("LINE_KEYS", "emacs")})
+    config = Config(workspace=Path.cwd(), mcp_servers=servers, skill_folders=folders, effects=EFFECTS, terminal=terminal)
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
         if Path("broken").exists():

@@ -149,3 +149,31 @@ def test_a_prompt_is_edited_in_the_persons_editor(tmp_path: Path) -> None:
         terminal.press("\x07")
         terminal.wait_for("the editor ($VISUAL, $EDITOR) did not start")
         terminal.wait_at_bottom("> say it\n")
+
+
+def test_the_line_has_the_keys_of_vi_where_the_settings_say_so(tmp_path: Path) -> None:
+    environment = {"PYDANTIC_AI_NO_BANNER": "1", "LINE_KEYS": "vi"}
+    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env=environment) as terminal:
+        terminal.wait_at_bottom(READY)
+        terminal.press("now be here")
+        terminal.wait_at_bottom("> now be here")
+        terminal.press(ESCAPE)
+        terminal.wait_at_bottom("[nav] > now be here")
+        terminal.press("0dw")
+        terminal.wait_at_bottom("[nav] > be here")
+        terminal.press(ENTER)
+        terminal.answer("y", "asks to run this cell")  # a key answers
+        terminal.wait_for("here is done")
+        terminal.wait_at_bottom(READY)
+        terminal.press("/co")  # and the line is written again
+        terminal.wait_at_bottom("> /co\n", "summarise the conversation now")
+        terminal.press(ESCAPE)
+        terminal.wait_at_bottom("[nav] > /co\n")
+        assert "summarise the conversation now" not in terminal.bottom
+        terminal.press("ddi")
+        terminal.enter("silent")
+        terminal.wait_at_bottom("1 agent at work")
+        terminal.press(ESCAPE)
+        terminal.wait_at_bottom("[nav] >", "1 agent at work")
+        terminal.press(ESCAPE)
+        terminal.wait_for("✗ cancelled")
