@@ -9,7 +9,7 @@ from typing import Literal, Self
 from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ToolCall
 from freeact_sub.config.budget import Usage
-from freeact_sub.text import one_line, prompt_title
+from freeact_sub.text import label_of, one_line, prompt_title
 
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20
@@ -143,7 +143,7 @@ class Activity:
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
             case ev.AgentStarted():
                 told = event.description or (prompt_title(event.prompt) if event.parent_id else "")
-                self.label = one_line(told, LABEL_CHARS)
+                self.label = label_of(told, LABEL_CHARS)
                 self.status, self.started = "queued" if event.queued else "running", event.time
                 self.usage = self.tree_usage = Usage()
                 self.plans.clear()

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from freeact_sub.text import one_line
+from freeact_sub.text import label_of, one_line
 
 PREFIX: Final = "agent-"
 NAME_CHARS: Final = 60
@@ -51,7 +51,7 @@ def short_id(agent_id: str) -> str:
 
 def agent_name(agent_id: str, label: str) -> str:
     """Return the short id, followed by the label if there is one."""
-    return f"{short_id(agent_id)} {one_line(label, NAME_CHARS)}".rstrip()
+    return f"{short_id(agent_id)} {label_of(label, NAME_CHARS)}".rstrip()
 
 
 def agents_meant(words: str, labels: Mapping[str, str]) -> list[str]:

@@ -142,6 +142,11 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:head]}{mark}{text[head + len(mark) - limit :]}"
 
 
+def label_of(text: str, limit: int) -> str:
+    """Return the cleaned text as one line. A long one loses its middle, because the labels of several often begin alike."""
+    return shortened(one_line(text, SCANNED_CHARS), limit)
+
+
 def visible(text: str) -> str:
     r"""Return the text with every character that is not drawn, or changes how others are drawn, written out (`\x1b`).
 

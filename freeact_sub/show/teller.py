@@ -35,7 +35,7 @@ from freeact_sub.show.wording import (
     question_and_answer,
     tool_words,
 )
-from freeact_sub.text import CursorText, arguments_text, clean, colours_only, one_line, visible
+from freeact_sub.text import CursorText, arguments_text, clean, colours_only, label_of, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.show.agent_story import AgentStory
@@ -156,7 +156,7 @@ def _tool_output(view: "AgentStory", event: ev.ToolOutput) -> Blocks:
 def called(event: ev.ToolCallStarted | ev.ToolOutput, *, does: bool = False) -> str:
     """Return the name of the called tool, with its label. Args: does: in words that follow the agent's name."""
     words = tool_words(event.tool_name, does=does)
-    return f"{words}: {one_line(event.label, LABEL_CHARS)}" if event.label else words
+    return f"{words}: {label_of(event.label, LABEL_CHARS)}" if event.label else words
 
 
 def _output(view: "AgentStory", event: ev.CodeExecutionOutputChunk) -> Blocks:

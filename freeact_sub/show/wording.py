@@ -13,7 +13,7 @@ from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
 from freeact_sub.events.ending import FileReceipt, Receipts
 from freeact_sub.events.progress import PlanState, PlanStatus
 from freeact_sub.show.forms import form_lines, own_prompt
-from freeact_sub.text import clean, counted, files_text, one_line, visible, whole_line
+from freeact_sub.text import clean, counted, files_text, label_of, one_line, visible, whole_line
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.sessions import StoredSession
@@ -100,7 +100,7 @@ def who_asks(request: ev.ApprovalRequest | ev.QuestionRequest) -> str:
 
 def names_of_asker(request: ev.ApprovalRequest | ev.QuestionRequest) -> list[str]:
     """Return the names of these agents."""
-    return [one_line(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
+    return [label_of(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
 
 
 def decided(event: ev.ApprovalDecided, request: ev.ApprovalRequest | None) -> str:

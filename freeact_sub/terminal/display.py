@@ -21,6 +21,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from freeact_sub import events as ev
+from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, short_id
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
@@ -52,7 +53,7 @@ from freeact_sub.terminal.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.present import Present
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.terminal.surface import LONG_SECONDS, Expected, Keyboard, OtherProgram
-from freeact_sub.text import counted, one_line, visible
+from freeact_sub.text import counted, label_of, one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
@@ -251,7 +252,7 @@ def _came_back(store: "SessionStore", session: "StoredSession", root: "StoredAge
     if names:
         found.append(f"saved: {counted(len(names), 'variable')}, to be brought back before the next prompt: {_some(names)}")
     if children:
-        labels = [agent_name(child.agent_id, one_line(child.description, 40)) for child in children]
+        labels = [agent_name(child.agent_id, label_of(child.description, LABEL_CHARS)) for child in children]
         word = "child" if len(labels) == 1 else "children"
         found.append(f"came back: {len(labels)} {word} that the agent can resume: {_some(labels)}")
     return "\n".join(found)

@@ -44,7 +44,7 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
-from prompt_toolkit.layout.processors import BeforeInput, ConditionalProcessor, PasswordProcessor
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.layout.screen import Screen as Cells
 from prompt_toolkit.output import ColorDepth
@@ -55,7 +55,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.asking import GUARD_SECONDS
-from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
+from freeact_sub.terminal.drawing.parts import INDENT, SidewaysConsole, make_console
 from freeact_sub.terminal.line import InputLine
 from freeact_sub.terminal.listing import Listing
 from freeact_sub.terminal.pictures import cell_size
@@ -313,12 +313,12 @@ class Screen(Surface):
                 self.line.buffer,
                 input_processors=[
                     ConditionalProcessor(PasswordProcessor(), Condition(lambda: self.line.expects == "secret")),
-                    BeforeInput(self.line.prompt, style="class:prompt"),
                 ],
                 search_buffer_control=found.control,
                 preview_search=True,
             ),
             wrap_lines=True,
+            get_line_prefix=lambda line, row: INDENT * " " if line or row else [("class:prompt", self.line.prompt())],
             dont_extend_height=True,
             height=Dimension(min=1, max=INPUT_ROWS),
         )

@@ -15,7 +15,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import short_id
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import doing, head_of_tool
@@ -131,12 +130,15 @@ def silence(view: AgentStory) -> Text | None:
 
 MAX_ROWS: Final = 12
 NAME_COLUMNS: Final = 28
+"""Most columns of a child's name, where two fifths of the window are not more."""
 MARGIN: Final = 3
 """Columns at the right that stay free: a row as wide as the window folds as soon as that becomes narrower."""
 WIDE: Final = 100 - MARGIN
 """Least columns for turns and cost."""
 MEDIUM: Final = 70 - MARGIN
 """Least columns for tokens."""
+LINE_CHARS: Final = 200
+"""The characters of a label, and of what a child does, that a line may show."""
 WAITS: Final = "queued"
 
 
@@ -188,9 +190,9 @@ class ChildrenRegion:
             yield _cut(line, columns)
         rows = min(self.rows, MAX_ROWS) - bool(ended) - len(progress)
         shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
-        width = max((_name_columns(self.views, view) for view in shown), default=0)
+        width = max((cell_len(_whole_name(view)) for view in shown), default=0)
         for view in shown:
-            yield self._line(view, min(width, NAME_COLUMNS, columns // 2), columns)
+            yield self._line(view, min(width, max(NAME_COLUMNS, columns * 2 // 5), columns // 2), columns)
         hidden = [view for view in live if view not in shown]
         if hidden:
             yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), columns)
@@ -200,15 +202,15 @@ class ChildrenRegion:
     def _line(self, view: AgentStory, width: int, columns: int) -> Text:
         asks, waits = bool(view.questions), view.status == WAITS
         mark = ("? ", "bold yellow") if asks else ("○ ", "dim") if waits else ("● ", colour(view))
-        name = " " * (2 * (view.depth - 1)) + self.views.name(view)
+        name = _whole_name(view)
         figures = _figures(view, columns)
         room = columns - 3 - width - 2 - cell_len(figures) - 2
         does = "waiting for a free place" if waits else " ".join(filter(None, [plan_count(view), doing(view)]))
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
-        line.append(filled(name, width), f"bold {colour(view)}")
+        line.append(filled(name, width, keeps_end=True), f"bold {colour(view)}")
         if room > 4:
-            line.append(f"  {filled(one_line(does, 200), room - 1)}", "yellow" if asks else "")
+            line.append(f"  {filled(one_line(does, LINE_CHARS), room - 1)}", "yellow" if asks else "")
         line.append(f" {figures}", "dim")
         return _cut(line, columns)
 
@@ -225,8 +227,9 @@ def _figures(view: AgentStory, columns: int) -> str:
     return " · ".join(parts)
 
 
-def _name_columns(views: Stories, view: AgentStory) -> int:
-    return 2 * (view.depth - 1) + cell_len(views.name(view))
+def _whole_name(view: AgentStory) -> str:
+    """Return a child's name with its whole label, indented by its depth."""
+    return f"{'  ' * (view.depth - 1)}{short_id(view.agent_id)} {one_line(view.description, LINE_CHARS)}".rstrip()
 
 
 def _most_urgent(live: list[AgentStory], rows: int) -> list[AgentStory]:
@@ -259,7 +262,7 @@ WIDE_TABLE: Final = 96
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("agent", "left", True),
-    ("label", "left", False),
+    ("label", "left", True),
     ("status", "left", True),
     ("does", "left", False),
     ("turns", "right", True),
@@ -283,19 +286,20 @@ class AgentsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
         if options.max_width >= WIDE_TABLE:
-            yield self._table()
+            yield self._table(options.max_width // 4)
         else:
-            yield from self._lines()
+            yield from self._lines(options.max_width)
         for agent in self.agents:
             if agent.fan_out is not None and agent.status in AT_WORK:
                 within = f" Within {agent.fan_out.bound}." if agent.fan_out.bound else ""
                 yield Text.assemble(self._name(agent), (f" {visible(agent.fan_out.summary + within)}", "dim"))
 
-    def _lines(self) -> Iterator[Text]:
+    def _lines(self, columns: int) -> Iterator[Text]:
         for first, others, agent in _rows(self.agents):
-            label, action = self._label(agent), agent.action
-            name = (first, self._name(agent), f" {label}" if label else "", f" · {status_text(agent)}")
-            yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
+            (name, style), status, action = self._name(agent), f" · {status_text(agent)}", agent.action
+            label = self._label(agent, columns - cell_len(f"{first}{name} {status}"))
+            head = (first, (name, style), f" {label}" if label else "", status)
+            yield Text.assemble(*head, overflow="ellipsis", no_wrap=True)
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {marked(agent.usage.tokens_text)} tokens"
             )
@@ -304,7 +308,7 @@ class AgentsTable:
                 if line:
                     yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
 
-    def _table(self) -> Table:
+    def _table(self, label_columns: int) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
         columns = COLUMNS if any(agent.usage.cost_text for agent in self.agents) else COLUMNS[:-1]
         for heading, justify, keeps_width in columns:
@@ -312,7 +316,7 @@ class AgentsTable:
         for first, _, agent in _rows(self.agents):
             cells = (
                 Text.assemble(first, self._name(agent)),
-                _cut_cell(self._label(agent)),
+                self._label(agent, label_columns),
                 status_text(agent),
                 _cut_cell(agent.action),
                 str(agent.usage.turns),
@@ -323,9 +327,10 @@ class AgentsTable:
             table.add_row(*cells[: len(columns)])
         return table
 
-    def _label(self, agent: "AgentInfo") -> str:
+    def _label(self, agent: "AgentInfo", columns: int) -> str:
         view = self.views.by_id.get(agent.agent_id)
-        return view.label if view is not None else one_line(agent.description, LABEL_CHARS)
+        label = one_line(view.description if view is not None else agent.description, LINE_CHARS)
+        return filled(label, min(max(columns, 0), cell_len(label)), keeps_end=True)
 
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
         view = self.views.by_id.get(agent.agent_id)

@@ -108,13 +108,18 @@ class Indented:
 
     body: RenderableType
     columns: int
+    mark: tuple[str, str] = ("", "")
+    """Text at the end of the first row's indent, and its style: what stands in further rows goes on below the body."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(MIN_WIDTH, options.max_width - self.columns)
+        mark, style = self.mark
         for line in Segment.split_lines(console.render(self.body, options.update(width=width, height=None))):
-            yield Segment(" " * self.columns)
+            yield Segment(" " * (self.columns - cell_len(mark)))
+            yield from [Segment(mark, console.get_style(style))] if mark else []
             yield from without_trailing_space(line)
             yield Segment.line()
+            mark = " " * cell_len(mark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +228,12 @@ def highlighted(code: str) -> list[Text]:
     return lines
 
 
-def filled(text: str, columns: int) -> str:
-    """Return the text in exactly so many columns; a longer one ends in an ellipsis."""
+def filled(text: str, columns: int, *, keeps_end: bool = False) -> str:
+    """Return the text in exactly so many columns, with an ellipsis for what is left out: the end, or else the middle."""
     if cell_len(text) > columns:
-        text = f"{set_cell_size(text, columns - 1).rstrip()}…"
+        end = columns // 2 - 1 if keeps_end else 0
+        last = set_cell_size(text[::-1], end)[::-1].lstrip() if end > 0 else ""
+        text = f"{set_cell_size(text, columns - 1 - cell_len(last)).rstrip()}…{last}"
     return set_cell_size(text, columns)
 
 
@@ -246,12 +253,6 @@ def link(path: str) -> Text:
     return Text(shown, Style(dim=True, link=file.as_uri()), overflow="fold")
 
 
-def quoted(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a prompt, as typed."""
-    for index, line in enumerate(lines):
-        yield f"{'> ' if index == 0 else '  '}{line}"
-
-
 def styled(line: Text, style: str) -> Text:
     """Return the line with a style below its own styles."""
     line.stylize_before(style)
@@ -260,13 +261,13 @@ def styled(line: Text, style: str) -> Text:
 
 
 def head_lines(
-    head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● "
+    head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● ", *, failed: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield the head line of an action, and its code below it."""
-    line = Text.assemble((mark, "cyan"), (head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
+    """Yield the head line of an action, and its code below it. Args: failed: it is known to have failed."""
+    line = Text.assemble((head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
     if head.is_title:
         line.no_wrap, line.overflow = True, "ellipsis"
-    yield line
+    yield Indented(body=line, columns=INDENT, mark=(mark, STYLES["failure"] if failed else "cyan"))
     if head.code:
         code = highlighted(head.code)
         yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)
@@ -356,10 +357,13 @@ FEW_ROWS: Final = 4
 STEP_STYLES: Final[dict[PlanStatus, str]] = {"pending": "dim", "in_progress": "bold", "completed": "green", "failed": "red"}
 
 
-def plan_text(plan: PlanState) -> Iterator[Text]:
+def plan_text(plan: PlanState) -> Iterator[Indented]:
     """Yield the whole plan."""
-    yield Text.assemble(("● ", "cyan"), ("Plan", "bold"), f"  {plan_title(plan)}", overflow="fold")
-    yield from _steps(plan)
+    title = Text.assemble(("Plan", "bold"), f"  {plan_title(plan)}", overflow="fold")
+    yield Indented(body=title, columns=INDENT, mark=("● ", "cyan"))
+    for step in _steps(plan):
+        mark, text = step.divide([INDENT + 2])
+        yield Indented(body=text, columns=len(mark), mark=(mark.plain, str(step.style)))
 
 
 def open_plans(view: AgentStory) -> list[PlanState]:

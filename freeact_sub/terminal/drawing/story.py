@@ -12,6 +12,7 @@ among the changing rows (`pending`), so that it is on the screen once.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -40,7 +41,6 @@ from freeact_sub.terminal.drawing.parts import (
     link,
     parts_of,
     plan_text,
-    quoted,
     styled,
 )
 from freeact_sub.text import clean, files_text, one_line
@@ -220,7 +220,9 @@ class Story:
                     self._parents.clear()
                 self._prompts[view.agent_id] = block.of.prompt
                 lines = clean(block.of.prompt).strip("\n").split("\n")
-                yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in quoted(lines)))
+                first, *others = self._folded(Text(line, "bold", overflow="fold") for line in lines)
+                mark = Indented(body=first, columns=INDENT, mark=("> ", "bold"))
+                yield from self._block(mark, *(Indented(body=line, columns=INDENT) for line in others))
             case bl.Said(is_thought=True):
                 yield from self._block(*(styled(line, "dim italic") for line in self._folded(coloured(block.parts[0].text))))
             case bl.Said():
@@ -259,7 +261,8 @@ class Story:
 
     def _result(self, view: AgentStory, block: bl.CallEnd) -> Drawn:
         """Draw the return of a tool; a child's answer stands where it ended."""
-        yield from self._release(view, block.of.tool_call_id, block.of.tool_name, block.of.call_id)
+        event, failed = block.of, block.tone == "bad"
+        yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id, failed=failed)
         if block.title and not (block.of.tool_name == "task" and block.of.tool_call_id in self._parents):
             tone = STYLES[block.tone or "quiet"]
             lines = self._folded(coloured(clean(block.content).rstrip()), LAST_ROWS)
@@ -268,7 +271,7 @@ class Story:
     def _cell_end(self, view: AgentStory, block: bl.CellEnd) -> Drawn:
         """Draw the end of a cell's output, and the facts about the cell."""
         event = block.of
-        yield from self._release(view, event.tool_call_id)
+        yield from self._release(view, event.tool_call_id, failed=event.status != "ok")
         output = self._outputs.get((view.agent_id, event.tool_call_id))
         is_folded = output is not None and output.left_out > 0
         yield from self._output_end(view, event.tool_call_id, event.output_file)
@@ -278,13 +281,14 @@ class Story:
             yield from self._below(Text("full output: ", "dim") + link(event.output_file))
         yield from self._below(*(Text("picture: ", "dim") + link(picture) for picture in event.picture_files))
         if event.status != "ok":
-            yield from self._note(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red")
+            words = f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s"
+            yield from self._below(Indented(body=Text(words, "red", overflow="fold"), columns=INDENT, mark=("✗ ", "red")))
         elif event.seconds >= SLOW_SECONDS:
             yield from self._note(f"{event.seconds:.1f} s", "dim")
 
     def _output(self, view: AgentStory, block: bl.Output) -> Drawn:
         """Draw the first lines of a cell's output; for an error the last ones, which name it."""
-        yield from self._release(view, block.tool_call_id)
+        yield from self._release(view, block.tool_call_id, failed=block.tone == "bad")
         for part in block.parts:
             lines = coloured(part.text)
             if block.tone == "bad":
@@ -320,7 +324,9 @@ class Story:
             yield from self._block(draw_part(part))
         error = f": {clean(event.error)}" if event.error else ""
         if event.status != "completed":
-            yield from self._note(f"✗ {event.status.replace('_', ' ')}{error}", "bold red", indent=0)
+            self.forget_last()
+            words = Text(f"{event.status.replace('_', ' ')}{error}", "bold red", overflow="fold")
+            yield Indented(body=words, columns=INDENT, mark=("✗ ", "bold red"))
         for doubt in event.doubts:  # a person who only asked sees it, and is not alarmed
             yield from self._note(clean(doubt), "dim" if view.parent_id is None else "yellow")
         for warning in event.warnings:
@@ -359,23 +365,24 @@ class Story:
         elif block.line and not self._is_told(view):
             yield from self._line(view, (block.short or block.line, STYLES[block.tone]))
 
-    def _line(self, view: AgentStory, *words: str | tuple[str, str], mark: str | tuple[str, str] = "") -> Drawn:
+    def _line(self, view: AgentStory, *words: str | tuple[str, str], mark: tuple[str, str] = ("", "")) -> Drawn:
         self._speaker = ""
         self.forget_last()
-        name = (self._views.name(view), f"bold {colour(view)}")
-        yield Text.assemble(" " * indent_of(view), mark, name, "  ", *words, overflow="fold")
+        said = Text.assemble((self._views.name(view), f"bold {colour(view)}"), "  ", *words, overflow="fold")
+        yield Indented(body=said, columns=indent_of(view) + cell_len(mark[0]), mark=mark)
 
     # The parts of all this
 
-    def _release(self, view: AgentStory, *call: str | None) -> Drawn:
-        """Draw the heads of an agent's calls that were held back. Args: call: the beginning of the rest of their keys."""
+    def _release(self, view: AgentStory, *call: str | None, failed: bool = False) -> Drawn:
+        """Draw held heads. Args: call: the beginning of the rest of their keys. failed: they failed without output."""
         beginning = (view.agent_id, *call)
         for key in [key for key in self._held if key[: len(beginning)] == beginning]:
-            yield from self._head(head_of_tool(self._held.pop(key)))
+            yield from self._head(head_of_tool(self._held.pop(key)), failed=failed)
 
-    def _head(self, head: Head, *, is_whole: bool = False) -> Drawn:
+    def _head(self, head: Head, *, is_whole: bool = False, failed: bool = False) -> Drawn:
         alone = self._after_head and not head.code
-        yield from self._block(*head_lines(head, None if is_whole else self._folded), apart=not alone)
+        fold = None if is_whole else self._folded
+        yield from self._block(*head_lines(head, fold, failed=failed), apart=not alone)
         self._after_head = not head.code
         self._after_code = bool(head.code)
 

@@ -47,7 +47,7 @@ def test_the_last_lines_of_a_cell_at_work_are_held_and_drawn_once() -> None:
     assert drawn.draw(output("".join(f"line {number}\n" for number in range(10, 40)))) == ""
     assert held() == ["… 25 more lines (ctrl-o)", *(f"line {number}" for number in range(35, 40))]
     ended = drawn.draw(CodeExecutionOutput(**ROOT, **CELL, text="", status="error", seconds=0.1))
-    assert ended.splitlines() == [f"  {line}" for line in (*held_after(35, 40, 25), "error after 0.1 s")]
+    assert ended.splitlines() == [f"  {line}" for line in (*held_after(35, 40, 25), "✗ error after 0.1 s")]
     assert held() == []
 
 

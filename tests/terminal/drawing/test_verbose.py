@@ -157,7 +157,7 @@ def test_children_are_indented_and_have_a_label_and_colour_of_their_own() -> Non
     drawn.draw(AgentStarted(**ROOT, prompt="go"))
     child = drawn.draw(AgentStarted(**CHILD, prompt="look north", description="the north", queued=True))
     assert "\n  \x1b[1;35mbbbb the north" in child
-    assert "  \x1b[1m> look north" in child
+    assert "  \x1b[1m> \x1b[0m\x1b[1mlook north" in child
 
 
 def test_a_response_is_drawn_as_markdown_and_shows_where_links_lead() -> None:
