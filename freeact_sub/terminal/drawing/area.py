@@ -6,7 +6,7 @@ all agents.
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from freeact_sub.terminal.drawing.parts import (
     Indented,
     PlanInPlace,
     colour,
+    cut_apart,
     filled,
     head_lines,
     marked,
@@ -190,25 +191,23 @@ class ChildrenRegion:
             yield _cut(line, columns)
         rows = min(self.rows, MAX_ROWS) - bool(ended) - len(progress)
         shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
-        width = max((cell_len(_whole_name(view)) for view in shown), default=0)
-        for view in shown:
-            yield self._line(view, min(width, max(NAME_COLUMNS, columns * 2 // 5), columns // 2), columns)
+        for view, name in zip(shown, _names(shown, min(max(NAME_COLUMNS, columns * 2 // 5), columns // 2)), strict=True):
+            yield self._line(view, name, columns)
         hidden = [view for view in live if view not in shown]
         if hidden:
             yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), columns)
         if ended:
             yield _cut(Text(f"  {ended}", "dim"), columns)
 
-    def _line(self, view: AgentStory, width: int, columns: int) -> Text:
+    def _line(self, view: AgentStory, name: str, columns: int) -> Text:
         asks, waits = bool(view.questions), view.status == WAITS
         mark = ("? ", "bold yellow") if asks else ("○ ", "dim") if waits else ("● ", colour(view))
-        name = _whole_name(view)
         figures = _figures(view, columns)
-        room = columns - 3 - width - 2 - cell_len(figures) - 2
+        room = columns - 3 - cell_len(name) - 2 - cell_len(figures) - 2
         does = "waiting for a free place" if waits else " ".join(filter(None, [plan_count(view), doing(view)]))
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
-        line.append(filled(name, width, keeps_end=True), f"bold {colour(view)}")
+        line.append(name, f"bold {colour(view)}")
         if room > 4:
             line.append(f"  {filled(one_line(does, LINE_CHARS), room - 1)}", "yellow" if asks else "")
         line.append(f" {figures}", "dim")
@@ -227,9 +226,13 @@ def _figures(view: AgentStory, columns: int) -> str:
     return " · ".join(parts)
 
 
-def _whole_name(view: AgentStory) -> str:
-    """Return a child's name with its whole label, indented by its depth."""
-    return f"{'  ' * (view.depth - 1)}{short_id(view.agent_id)} {one_line(view.description, LINE_CHARS)}".rstrip()
+def _names(views: Sequence[AgentStory], most: int) -> list[str]:
+    """Return the names of children, indented by their depths, all in as many columns as the longest needs."""
+    ids = [f"{'  ' * (view.depth - 1)}{short_id(view.agent_id)} " for view in views]
+    room = max(most - max(map(cell_len, ids), default=0), 0)
+    labels = cut_apart([one_line(view.description, LINE_CHARS) for view in views], room)
+    names = [f"{name}{label}".rstrip() for name, label in zip(ids, labels, strict=True)]
+    return [filled(name, max(map(cell_len, names))) for name in names]
 
 
 def _most_urgent(live: list[AgentStory], rows: int) -> list[AgentStory]:
@@ -257,6 +260,8 @@ def _cut(line: Text, columns: int) -> Text:
     return line
 
 
+STATUS_COLUMNS: Final = 26
+"""Columns of a row besides the label: those of the tree, the name and the status."""
 WIDE_TABLE: Final = 96
 """Least columns of a terminal in which each agent has one row; in others up to three."""
 
@@ -286,20 +291,19 @@ class AgentsTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
         if options.max_width >= WIDE_TABLE:
-            yield self._table(options.max_width // 4)
+            yield self._table(self._labels(options.max_width // 4))
         else:
-            yield from self._lines(options.max_width)
+            yield from self._lines(self._labels(options.max_width - STATUS_COLUMNS))
         for agent in self.agents:
             if agent.fan_out is not None and agent.status in AT_WORK:
                 within = f" Within {agent.fan_out.bound}." if agent.fan_out.bound else ""
                 yield Text.assemble(self._name(agent), (f" {visible(agent.fan_out.summary + within)}", "dim"))
 
-    def _lines(self, columns: int) -> Iterator[Text]:
+    def _lines(self, labels: Mapping[str, str]) -> Iterator[Text]:
         for first, others, agent in _rows(self.agents):
-            (name, style), status, action = self._name(agent), f" · {status_text(agent)}", agent.action
-            label = self._label(agent, columns - cell_len(f"{first}{name} {status}"))
-            head = (first, (name, style), f" {label}" if label else "", status)
-            yield Text.assemble(*head, overflow="ellipsis", no_wrap=True)
+            label, action = labels[agent.agent_id], agent.action
+            name = (first, self._name(agent), f" {label}" if label else "", f" · {status_text(agent)}")
+            yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {marked(agent.usage.tokens_text)} tokens"
             )
@@ -308,7 +312,7 @@ class AgentsTable:
                 if line:
                     yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
 
-    def _table(self, label_columns: int) -> Table:
+    def _table(self, labels: Mapping[str, str]) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
         columns = COLUMNS if any(agent.usage.cost_text for agent in self.agents) else COLUMNS[:-1]
         for heading, justify, keeps_width in columns:
@@ -316,7 +320,7 @@ class AgentsTable:
         for first, _, agent in _rows(self.agents):
             cells = (
                 Text.assemble(first, self._name(agent)),
-                self._label(agent, label_columns),
+                labels[agent.agent_id],
                 status_text(agent),
                 _cut_cell(agent.action),
                 str(agent.usage.turns),
@@ -327,10 +331,13 @@ class AgentsTable:
             table.add_row(*cells[: len(columns)])
         return table
 
-    def _label(self, agent: "AgentInfo", columns: int) -> str:
-        view = self.views.by_id.get(agent.agent_id)
-        label = one_line(view.description if view is not None else agent.description, LINE_CHARS)
-        return filled(label, min(max(columns, 0), cell_len(label)), keeps_end=True)
+    def _labels(self, columns: int) -> Mapping[str, str]:
+        views = self.views.by_id
+        whole = {
+            agent.agent_id: views[agent.agent_id].description if agent.agent_id in views else agent.description
+            for agent in self.agents
+        }
+        return dict(zip(whole, cut_apart([one_line(label, LINE_CHARS) for label in whole.values()], columns), strict=True))
 
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
         view = self.views.by_id.get(agent.agent_id)

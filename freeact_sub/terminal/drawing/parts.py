@@ -5,6 +5,7 @@ and last lines, because a log's news is at its end. A plan stands whole in the s
 in its place while its agent works on it.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -235,6 +236,21 @@ def filled(text: str, columns: int, *, keeps_end: bool = False) -> str:
         last = set_cell_size(text[::-1], end)[::-1].lstrip() if end > 0 else ""
         text = f"{set_cell_size(text, columns - 1 - cell_len(last)).rstrip()}…{last}"
     return set_cell_size(text, columns)
+
+
+def cut_apart(labels: Sequence[str], columns: int) -> list[str]:
+    """Return labels in at most so many columns: without their middles, or, where those differ, without what they share."""
+
+    def fitted(text: str, *, keeps_end: bool = False) -> str:
+        return filled(text, min(columns, cell_len(text)), keeps_end=keeps_end)
+
+    found = [fitted(label, keeps_end=True) for label in labels]
+    if len({*found}) == len({*labels}):
+        return found
+    shared = os.path.commonprefix([label for label in labels if label])  # noqa: RUF071  # its characters are compared
+    at = shared.rfind(" ") + 1
+    head = shared[: min(at, columns // 3)].rstrip()
+    return [fitted(label if cell_len(label) <= columns else f"{head}…{label[at:]}") for label in labels]
 
 
 def marked(text: str) -> str:

@@ -252,7 +252,9 @@ class Story:
                 yield from self._head(head_of_call(CodeAction(code=event.code)))
             yield from self._note("you changed the code; the agent is told", "dim")
             return
-        yield from self._release(view, event.tool_call_id)
+        is_cell = block.request is not None and isinstance(block.request.call, CodeAction)
+        if not (is_cell and event.allowed and block.is_shown):  # else it is drawn with its output, when it may have failed
+            yield from self._release(view, event.tool_call_id)
         if block.request is not None and not block.is_shown:
             yield from self._head(head_of_call(block.request.call))
         if not event.allowed:
