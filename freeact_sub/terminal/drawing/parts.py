@@ -245,10 +245,10 @@ def cut_apart(labels: Sequence[str], columns: int) -> list[str]:
         return filled(text, min(columns, cell_len(text)), keeps_end=keeps_end)
 
     found = [fitted(label, keeps_end=True) for label in labels]
-    if len({*found}) == len({*labels}):
-        return found
     shared = os.path.commonprefix([label for label in labels if label])  # noqa: RUF071  # its characters are compared
     at = shared.rfind(" ") + 1
+    if not at or len({*found}) == len({*labels}):
+        return found
     head = shared[: min(at, columns // 3)].rstrip()
     return [fitted(label if cell_len(label) <= columns else f"{head}…{label[at:]}") for label in labels]
 

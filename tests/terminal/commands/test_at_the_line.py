@@ -129,6 +129,13 @@ def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(te
     terminal.wait_for("echo: say north again")
 
 
+def test_a_long_prompt_goes_on_below_its_text(terminal: Terminal) -> None:
+    terminal.press("say " + "x" * 100)
+    terminal.wait_at_bottom(f"> say {'x' * 94}\n  xxxxxx\n")
+    terminal.press(ESCAPE + ENTER + "y")
+    terminal.wait_at_bottom("\n  xxxxxx\n  y\n")
+
+
 def test_a_prompt_is_edited_in_the_persons_editor(tmp_path: Path) -> None:
     adds = "import sys; open(sys.argv[1], 'a').write(' and more\\n')"
     environment = {"PYDANTIC_AI_NO_BANNER": "1", "VISUAL": shlex.join([sys.executable, "-c", adds])}

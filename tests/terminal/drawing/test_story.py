@@ -4,6 +4,7 @@ import io
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
@@ -12,12 +13,15 @@ from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
 from support.tables import each
 
 from freeact_sub.calls import CodeAction, ShellCommand
+from freeact_sub.cells import CellError
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
     ApprovalDecided,
     CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    PlanUpdated,
     Response,
     StrategyProgress,
     ToolCallStarted,
@@ -25,11 +29,13 @@ from freeact_sub.events import (
     ToolProgress,
     UsageUpdated,
 )
-from freeact_sub.events.progress import SearchedState
+from freeact_sub.events.progress import PlanStep, SearchedState
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.card import WAITING, key_line, question_card
 from freeact_sub.terminal.drawing.area import MAX_ROWS, ChildrenRegion, story_area
 from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured
+
+ENDED: dict[str, Any] = {"status": "completed", "usage": USAGE, "tree_usage": USAGE}
 
 
 def child(number: int, **others: object) -> AgentStarted:
@@ -178,6 +184,55 @@ def test_words_that_are_cut_in_the_line_of_a_child_end_in_an_ellipsis(columns: i
     (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert line.count("…") == 2
     assert len(line) <= columns
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("label", ["work on the file number {}", "work on the file number {} of the whole archive", "{}"])
+def test_children_with_labels_that_are_nearly_the_same_are_told_apart(columns: int, label: str) -> None:
+    drawn = DrawnStory(columns=columns)
+    whole = [label.format(f"{number:02}") for number in range(20)]
+    drawn.draw(AgentStarted(**ROOT, prompt="go"), *(child(at, description=words) for at, words in enumerate(whole)))
+    lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()[: MAX_ROWS - 1]
+    assert len({line.partition("waiting")[0][9:] for line in lines}) == MAX_ROWS - 1
+    assert max(map(len, lines)) <= columns
+    assert columns < 120 or len(label) > 40 or all(words in line for words, line in zip(whole, lines, strict=False))
+
+
+def test_what_goes_on_in_another_row_stands_below_the_text() -> None:
+    drawn = DrawnStory(columns=40)
+    long = "words that do not fit into one row of a window as narrow as this one"
+    plan = PlanUpdated(**ROOT, steps=(PlanStep(step=long, status="completed"),))
+    drawn.draw(AgentStarted(**ROOT, prompt="go"), child(1, description=long))
+    for begins, text in {
+        "> words": drawn.draw(AgentStarted(**ROOT, prompt=long)),
+        "● Child  words": drawn.draw(
+            ToolCallStarted(**ROOT, **CELL, tool_name="task", args={"prompt": "clean"}, label=long),
+            child(2, tool_call_id="call-1"),
+        ),
+        "  ✓ 0001 words": drawn.draw(AgentFinished(**CHILD | {"agent_id": "agent-00010000"}, **ENDED, output=long)),
+        "  ✓ words": drawn.draw(plan).lstrip("\n").partition("\n")[2],
+        "✗ failed: words": drawn.draw(AgentFinished(**ROOT, **ENDED | {"status": "failed"}, error=long)),
+    }.items():
+        first, *others = text.strip("\n").split("\n\n")[0].splitlines()
+        assert first.startswith(begins)
+        indent = len(begins) - len(begins.lstrip(" >●✓✗"))
+        assert others, first
+        assert {len(line) - len(line.lstrip()) for line in others} == {indent}, text
+
+
+def test_the_mark_of_a_cell_that_fails_is_red_and_a_word_says_it() -> None:
+    drawn, plain = DrawnStory(colours=True), DrawnStory()
+    error = CodeExecutionOutputChunk(**ROOT, **CELL, output=CellError(ename="E", evalue="x", traceback=("E: x",)))
+    events = [
+        AgentStarted(**ROOT, prompt="go"),
+        call("1 / 0"),
+        request("r", CodeAction(code="1 / 0"), **CELL),
+        ApprovalDecided(**ROOT, **CELL, request_id="r", allowed=True),
+        error,
+        CodeExecutionOutput(**ROOT, **CELL, text="", status="error", seconds=0.1),
+    ]
+    assert "\x1b[1;31m● \x1b[0m\x1b[1mPython" in drawn.draw(*events)
+    assert plain.draw(*events).splitlines()[-3:] == ["● Python  1 / 0", "  E: x", "  ✗ error after 0.1 s"]
 
 
 def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
