@@ -19,6 +19,7 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.events.answers import NOBODY, Answerable, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
+from freeact_sub.events.answers import Difference as Difference
 from freeact_sub.events.answers import Effects as Effects
 from freeact_sub.events.answers import FileEffect as FileEffect
 from freeact_sub.events.answers import Remember as Remember
@@ -447,5 +448,5 @@ _NAMES: Final = frozenset(kind.__name__ for kind in get_args(Event))
 
 
 def __dir__() -> list[str]:
-    own = "AgentEvent Answer Decision Effects Event FileEffect MessageKind QuestionField Remember VariableChange"
+    own = "AgentEvent Answer Decision Difference Effects Event FileEffect MessageKind QuestionField Remember VariableChange"
     return [*own.split(), *(kind.__name__ for kind in get_args(Event))]

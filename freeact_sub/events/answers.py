@@ -22,6 +22,45 @@ BY_NAME: Final = 'approve() for this call, approve(remember="session") or approv
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Facts about a changed value. Of names and examples the first three are there; a count tells how many there are."""
+
+    parts: str = ""
+    """`cells` of a frame, `values` of a series, `elements`, `keys` of a dict, `fields`. Empty: the value is too large."""
+    sizes: tuple[int, int] | None = None
+    """Rows or elements before and after, if they differ."""
+    shapes: tuple[str, str] | None = None
+    """Shapes of an array before and after, if they differ."""
+    new: tuple[str, ...] = ()
+    """New columns, keys, fields or elements of a set."""
+    new_count: int = 0
+    gone: tuple[str, ...] = ()
+    gone_count: int = 0
+    types: tuple[tuple[str, str, str], ...] = ()
+    """Columns with another type, with the types before and after; an array has no name."""
+    types_count: int = 0
+    new_rows: int = 0
+    """Rows whose labels are new; all others are compared with the row of the same label."""
+    gone_rows: int = 0
+    rows_moved: bool = False
+    columns_moved: bool = False
+    other_index: bool = False
+    """Whether no label is the same, so that rows are compared by their places."""
+    changed: int = 0
+    """Changed parts, without those that are new or gone."""
+    of: int = 0
+    """Compared elements of an array."""
+    columns: int = 0
+    """Columns with changed cells."""
+    most: str = ""
+    """The largest difference of two numbers of an array."""
+    examples: tuple[tuple[str, str, str], ...] = ()
+    """Changed parts: place, before, after."""
+    too_large: str = ""
+    """The size, or the reason why the parts were not compared. Empty: they were."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class VariableChange:
     """One variable that differs."""
 
@@ -30,6 +69,8 @@ class VariableChange:
     before: str = ""
     """The type, the shape and, if short, the value."""
     after: str = ""
+    difference: Difference | None = None
+    """What differs between the values. None: it is not known, or one of them is not there."""
     imported: bool = False
     """Whether the variable is a module, or part of one, that the copy has imported."""
 

@@ -48,7 +48,7 @@ from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, Tri
 from freeact_sub.kernels.files import Changes, OwnFiles
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
 from freeact_sub.kernels.handover import own_cell, read_whole
-from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, parsed, told
+from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, explained, parsed, told
 from freeact_sub.kernels.wire.output import short_traceback
 from freeact_sub.system.closing import carry_out
 from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
@@ -523,9 +523,10 @@ class CellTrial:
             await own_cell(self._kernel, f"freeact.after({name!r})", OWN_CELL_SECONDS, module=TRIAL)
             found = json.loads(await asyncio.to_thread(read_whole, name, scratch, max_bytes=REPORT_BYTES))
             before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
-        except (KernelError, OSError, ValueError, LookupError, TypeError, RecursionError):
+            changes = [*explained(compared(before, after), found.get("differences", {}))]
+        except (KernelError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return (), {}
-        return tuple(told(compared(before, after), VARIABLES)), found
+        return tuple(told(changes, VARIABLES)), found
 
     def _files(self) -> dict[str, Any]:
         own = own_files_of(self._kernel)

@@ -28,7 +28,7 @@ from freeact_sub.features.sessions.journal import EarlierPrompt, Journal
 from freeact_sub.kernels import Kernel, branching
 from freeact_sub.kernels.files.states import ChangedFile, ShadowError, ShadowFiles, line_counts, unified
 from freeact_sub.kernels.snapshot_reports import LostVariable
-from freeact_sub.kernels.variable_reports import compared, reported, told
+from freeact_sub.kernels.variable_reports import compared, differences, reported, told
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon
@@ -67,7 +67,10 @@ async def effects_since(
     try:
         earlier = {} if before is None else await reported(before)
         now = await reported(await present.get())
-        variables = [*told(compared(earlier, now), SHOWN)] if known else []
+        changes = [*compared(earlier, now)] if known else []
+        if before is not None:
+            changes = await differences(changes, before, await present.get())
+        variables = [*told(changes, SHOWN)]
     except KernelError as error:
         problems.append(f"variables: {error}")
     if not known:

@@ -1,16 +1,20 @@
 """Kernels' descriptions of their variables (`guest/state.py`), read and compared: text of a bounded length, not trusted."""
 
 import asyncio
+import contextlib
+import functools
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from freeact_sub.errors import KernelError
-from freeact_sub.events.answers import VariableChange
+from freeact_sub.events.answers import Difference, VariableChange
 from freeact_sub.kernels.guest import state
-from freeact_sub.kernels.handover import own_cell, read_whole
+from freeact_sub.kernels.handover import move_values, own_cell, read_whole
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.text import counted
 
@@ -18,6 +22,7 @@ REPORT_BYTES: Final = 32 << 20
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 20
 FIELD_CHARS: Final = 300
 VARIABLES: Final = 100_000
+Change = TypeVar("Change", bound=VariableChange)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,49 @@ def told(changes: Iterable[VariableChange], limit: int) -> Iterator[VariableChan
     left = [change for change in found[limit:] if not change.imported]
     if left:
         yield VariableChange(name="…", what="changed", before=f"{counted(len(left), 'more variable')}", after="not shown")
+
+
+def explained(changes: Iterable[Change], found: Any) -> Iterator[Change]:
+    """Yield the changes with what differs between the values. Args: found: what `guest/differences.py` tells, not trusted.
+
+    Raises:
+        ValueError, TypeError, AttributeError: It is no such report.
+    """
+    for change in changes:
+        told = found.get(change.name) if change.what in ("changed", "perhaps") else None
+        difference = None if told is None else _reader().validate_python(_bounded(told))
+        if difference is None or (change.what == "perhaps" and difference.too_large):
+            yield change
+        else:
+            yield replace(change, what="changed", difference=difference)
+
+
+@functools.cache
+def _reader() -> TypeAdapter[Difference]:
+    return TypeAdapter(Difference)
+
+
+def _bounded(told: Any) -> Any:
+    if isinstance(told, list):
+        return [*map(_bounded, told[:3])]
+    if isinstance(told, dict):
+        return {name: _bounded(each) for name, each in told.items()}
+    return told[:FIELD_CHARS] if isinstance(told, str) else told
+
+
+async def differences(found: list[VariableChange], before: Kernel, now: Kernel) -> list[VariableChange]:
+    """Return the changes between two kernels with what differs; as they are where it cannot be found out."""
+    name = f"values-{uuid.uuid4().hex}"
+    names = [change.name for change in found if change.what in ("changed", "perhaps")]
+    with contextlib.suppress(KernelError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        variables = "freeact.state.variables(get_ipython())"
+        await own_cell(now, f"freeact.differences.write({name!r}, {names!r}, {variables})", REPORT_SECONDS)
+        await move_values(name, now, before)
+        call = f"freeact.state.write_new({name!r}, freeact.differences.compare({name!r}, {variables}))"
+        await own_cell(before, call, REPORT_SECONDS)
+        if before.scratch is not None:
+            return [*explained(found, json.loads(await asyncio.to_thread(read_whole, name, before.scratch)))]
+    return found
 
 
 async def reported(kernel: Kernel) -> dict[str, About]:

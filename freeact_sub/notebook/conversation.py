@@ -32,7 +32,7 @@ from freeact_sub.errors import FreeactError, KernelError, KernelLostError
 from freeact_sub.events.answers import ASKED
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.kernels.copies import CopyChange, CopyMaker, changed, kernel_app, report_here, take, unsafe
+from freeact_sub.kernels.copies import CopyChange, CopyMaker, changed, explained_here, kernel_app, report_here, take, unsafe
 from freeact_sub.kernels.guest.state import variables
 from freeact_sub.kernels.guest.values import RESERVED
 from freeact_sub.kernels.handover import write_beside
@@ -404,7 +404,12 @@ class CellConversation:
         return await self._changed_now()
 
     async def _changed_now(self) -> list[CopyChange]:
-        return changed(*await self._reports())
+        changes = changed(*await self._reports())
+        try:
+            file, folder = await self._beside.call("write_parts", name=self._name, names=[change.name for change in changes])
+            return await explained_here(changes, file, Path(folder), self._shell)
+        except (KernelError, ValueError, TypeError, AttributeError):  # it is not known what differs
+            return changes
 
     async def _reports(self) -> tuple[dict[str, About], dict[str, About], dict[str, About]]:
         """Returns the variables when the copy was made, those of this kernel, and those of the copy."""

@@ -203,6 +203,11 @@ class NotebookHost:
         copy = self._agents[name].living
         return await copy.write_values(names), str(copy.scratch)
 
+    async def write_parts(self, *, name: str, names: list[str]) -> tuple[str, str]:
+        """Makes a copy write the parts of variables, as `write_values`."""
+        copy = self._agents[name].living
+        return await copy.write_parts(names), str(copy.scratch)
+
     async def code(self, *, name: str) -> list[tuple[str, bool]]:
         """Returns the cells that an agent has run in its copy, each with whether it ended without an error."""
         return [*self._agents[name].living.cells]

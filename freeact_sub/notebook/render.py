@@ -23,7 +23,7 @@ from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle
 from freeact_sub.kernels.copies import CopyChange
 from freeact_sub.show import blocks as bl
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.effect_lines import EffectLine, LineKind, effect_lines
+from freeact_sub.show.effect_lines import EffectLine, LineKind, changed_text, effect_lines
 from freeact_sub.show.questions import asks_for
 from freeact_sub.show.safe_html import (
     TEXT_CHARS,
@@ -99,6 +99,7 @@ _CLASSES: Final[dict[LineKind, str]] = {"added": "fsub-yes", "removed": "fsub-no
 MAX_PICTURES: Final = 3
 SHOWN: Final = 50
 CHARS: Final = 100
+TOLD_CHARS: Final = 300
 NONE: Final = "—"
 PERHAPS: Final = "too large to compare in time"
 ALSO_HERE: Final = "you have changed it since"
@@ -455,10 +456,12 @@ def change_table(changes: Sequence[CopyChange], name: str, code: str) -> MimeBun
     }
 
 
-def _row(change: CopyChange) -> tuple[str, str, str]:
+def _row(change: CopyChange) -> tuple[str, ...]:
     after = change.after if change.what != "perhaps" else f"{change.after} ({PERHAPS})"
+    told = changed_text(change)
     before = f"{change.before or NONE} ({ALSO_HERE})" if change.also_here else change.before
-    return tuple(one_line(visible(text), CHARS) or NONE for text in (change.name, before, after))  # type: ignore[return-value]  # three
+    name, before, after = (one_line(visible(text), CHARS) or NONE for text in (change.name, before, after))
+    return name, before, f"{after}: {one_line(visible(told), TOLD_CHARS)}" if told else after
 
 
 def _buttons(changes: Sequence[CopyChange], name: str, code: str) -> str:

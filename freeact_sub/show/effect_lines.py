@@ -1,6 +1,6 @@
 """The effects of a cell, in lines for people; front ends draw them. A yes to a cell is to the effects that were seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
@@ -116,8 +116,58 @@ def _variable(change: ev.VariableChange) -> str:
         case "deleted":
             text = f"{change.name}: {change.before} -> deleted"
         case _:
-            text = f"{change.name}: {change.before} -> {change.after}"
+            text = f"{change.name}: {changed_text(change) or f'{change.before} -> {change.after}'}"
     return cut(whole_line(text), CHARS)
+
+
+def changed_text(change: ev.VariableChange) -> str:
+    """Return what differs in the value of a variable, in words. Empty: it is not known."""
+    found = change.difference
+    if found is None:
+        return ""
+    names = {"cells": "column", "keys": "key", "fields": "field", "elements": "element"}
+    is_named = found.parts in ("keys", "fields")
+    examples = [
+        f"{place} {before} to {after}" if before != after else f"{place} changed" for place, before, after in found.examples
+    ]
+    more = ["…"] if found.changed > len(examples) else []
+    named = [*_listed(found.new, found.new_count, "new"), *_listed(found.gone, found.gone_count, "gone")]
+    named += _listed([" ".join((name, f"{one} to {other}")).strip() for name, one, other in found.types], found.types_count)
+    named += [*examples, *more] if is_named else []
+    count = found.new_count + found.gone_count + found.types_count * (found.parts == "cells") + found.changed * is_named
+    noun = counted(count, names[found.parts]).partition(" ")[2] if count else ""
+    words = [*_rows_text(found), f"{noun} {', '.join(named)}".strip()]
+    if found.changed and not is_named:
+        total = (
+            f"{found.changed:,} of {counted(found.of, 'element')}" if found.of else counted(found.changed, found.parts[:-1])
+        )
+        where = f" in {counted(found.columns, 'column')}" if found.parts == "cells" else ""
+        most = f", by at most {found.most}" if found.most else ""
+        words.append(f"{total} changed{where}{most}: {', '.join([*examples, *more])}")
+    words += [f"too large to compare: {found.too_large}"] if found.too_large else []
+    return "; ".join(filter(None, words))
+
+
+def _listed(names: Sequence[str], count: int, word: str = "") -> Iterator[str]:
+    """Yield the names, and how many more there are, with a word."""
+    if names:
+        more = [f"{count - len(names):,} more"] if count > len(names) else []
+        yield f"{', '.join([*names, *more])} {word}".rstrip()
+
+
+def _rows_text(found: ev.Difference) -> Iterator[str]:
+    """Yield what differs in the order, the number and the labels of rows, or in the shape."""
+    noun = "row" if found.parts in ("cells", "values") else "element"
+    sizes = "" if found.sizes is None else f" ({found.sizes[0]:,} to {found.sizes[1]:,})"
+    if found.new_rows and found.gone_rows:
+        yield f"{counted(found.new_rows, 'row')} new, {found.gone_rows:,} gone{sizes}"
+    elif found.sizes is not None:
+        more = found.sizes[1] - found.sizes[0]
+        yield f"{counted(abs(more), noun)} {'more' if more > 0 else 'fewer'}{sizes}"
+    if found.shapes is not None:
+        yield f"shape {' to '.join(found.shapes)}"
+    facts = {"another index": found.other_index, "rows in another order": found.rows_moved}
+    yield from (text for text, holds in {**facts, "columns in another order": found.columns_moved}.items() if holds)
 
 
 def _file(file: ev.FileEffect) -> Iterator[EffectLine]:

@@ -12,6 +12,7 @@ from freeact_sub import Agent, Config
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.features import undo as undo_module
 from freeact_sub.kernels.local import LocalKernelProvider
+from freeact_sub.show.effect_lines import changed_text
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -59,6 +60,7 @@ async def test_conversation_variables_and_files_go_back_and_forward(agent_of, tm
             ("x", "changed", "list 3 [1, 2, 3]"),
         ]
         assert not effects.files
+        assert [changed_text(change) for change in effects.variables] == ["", "1 element more (2 to 3)"]
         effects = await agent.effects(2)
         assert {change.name: change.what for change in effects.variables} == {"f": "new", "lock": "new", "x": "changed"}
         assert {file.path: file.what for file in effects.files} == {"a": "changed", "b": "added"}

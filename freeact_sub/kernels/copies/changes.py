@@ -6,7 +6,7 @@ the code of a value's type hangs. The copy's description is not trusted: it is t
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +15,10 @@ from freeact_sub.errors import KernelError
 from freeact_sub.events.answers import VariableChange
 from freeact_sub.kernels.copies.copied import NotebookCopy
 from freeact_sub.kernels.copies.forks import BareFork, kernel_app, unsafe
-from freeact_sub.kernels.guest import state
+from freeact_sub.kernels.guest import differences, state
 from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.handover import read_whole
-from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, parsed
+from freeact_sub.kernels.variable_reports import FIELD_CHARS, REPORT_BYTES, About, compared, explained, parsed
 
 VALUES_BYTES: Final = 1 << 40
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 5
@@ -108,6 +108,25 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
         raise KernelError(f"the variables cannot be inspected now: {reason}")
     fork = BareFork(lambda: json.dumps(state.report(shell, digests=digests)).encode())
     return parsed(await fork.result(REPORT_SECONDS if digests else DESCRIBE_SECONDS))
+
+
+async def explained_here(changes: Sequence[CopyChange], file: str, scratch: Path, shell: Any) -> list[CopyChange]:
+    """Return the changes with what differs. It is found out in a fork of this kernel, as in `report_here`.
+
+    Args:
+        changes: The changes.
+        file: The file that the copy wrote (`NotebookCopy.write_parts`).
+        scratch: Its folder.
+        shell: The shell of this kernel.
+
+    Raises:
+        KernelError, ValueError, TypeError, AttributeError: It is not known.
+    """
+    data = await asyncio.to_thread(read_whole, file, scratch)
+    if reason := unsafe(kernel_app()):
+        raise KernelError(reason)
+    fork = BareFork(lambda: differences.compare_view(memoryview(data), state.variables(shell)))
+    return [*explained(changes, json.loads(await fork.result(DESCRIBE_SECONDS)))]
 
 
 async def report_of(copy: NotebookCopy) -> str:

@@ -258,17 +258,22 @@ class NotebookCopy:
 
     async def write_state(self) -> str:
         """Let the copy describe its variables; return the name of a file in its scratch folder. Raises: as `own_cell`."""
-        return await self._written(lambda name: f"report_to({name!r})")
+        return await self._written(lambda name: f"state.report_to({name!r})")
 
     async def write_values(self, names: Sequence[str]) -> str:
         """Let the copy write variables; return the name of a file in its scratch folder. Raises: as `own_cell`."""
-        return await self._written(lambda name: f"write_to({name!r}, {[*names]!r})")
+        return await self._written(lambda name: f"state.write_to({name!r}, {[*names]!r})")
+
+    async def write_parts(self, names: Sequence[str]) -> str:
+        """Let the copy write the parts of variables, to be compared; return the name of a file as `write_values` does."""
+        variables = "freeact.state.variables(get_ipython())"
+        return await self._written(lambda name: f"differences.write({name!r}, {[*names]!r}, {variables})")
 
     async def _written(self, call: Callable[[str], str]) -> str:
         if self._kernel is None or self._kernel.lost_reason is not None:
             raise KernelLostError("there is no copy any more")
         name = f"values-{uuid.uuid4().hex}"
-        await own_cell(self._kernel, f"freeact.state.{call(name)}", OWN_CELL_SECONDS, module=HOST_GUEST)
+        await own_cell(self._kernel, f"freeact.{call(name)}", OWN_CELL_SECONDS, module=HOST_GUEST)
         return name
 
     async def _watch(self, kernel: LocalKernel) -> None:

@@ -43,6 +43,7 @@ SENT: Final = (
     "saved.files",
     "saved.snapshots",
     "state",
+    "differences",
     "trial",
     "agent",
 )

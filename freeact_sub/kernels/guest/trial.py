@@ -11,19 +11,20 @@ import errno
 import fcntl
 import functools
 import json
-import math
 import mmap
 import os
 import random
 import resource
 import shutil
+import signal
 import socket
 import stat
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
-from . import state, used, values
+from . import differences, hook, state, used, values
+from .halves import HALVES
 from .line import OWN_CHILDREN, OWN_ENDS
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
@@ -31,6 +32,7 @@ SEMAPHORES = "/dev/shm/sem."  # noqa: S108  # names in a list, not files
 """Shared mappings of which a trial gets its own (`own_semaphores`). Libraries such as `tqdm` make some."""
 PROTECTION, OWN_MAPPING = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x10
 """Arguments for `mmap`; `MAP_FIXED` replaces the old mapping."""
+PR_SET_PDEATHSIG, PIPE_BYTES = 1, 4096
 LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
 """Libraries whose tasks are the kernel's own."""
 DIGEST_SECONDS = 0.2
@@ -41,11 +43,8 @@ tracker_pipes: list[int] = []
 """The kernel's end of the pipe to the tracker."""
 random_states: list[Any] = []
 """The state of `random` before the fork, which seeds it anew."""
-TABLE_KINDS = {("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series")}
-TABLE_VALUES, TABLES, SHOWN = 10_000, 50, 3
-"""Largest number of values of a table, and of tables, copied before the cell; and of one's differences that are shown."""
-tables: dict[str, Any] = {}
-"""Copies of tables, by the names of variables."""
+keeper: list[int] = []
+"""The ends of two pipes to the process that keeps the variables from before the cell: its questions, its answers."""
 left_threads: list[str] = []
 """Names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
@@ -303,73 +302,78 @@ def before() -> None:
         across_folders(os.replace),
         across_folders(os.link, stays=True),
     )
+    os.wait, os.waitpid = for_programs_of_cells(os.wait), for_programs_of_cells(os.waitpid)
     shell = state.shell_here()
     state.begin(shell)
     found["before"] = state.report(shell, seconds=DIGEST_SECONDS)
-    tables.clear()
-    for name, value in state.variables(shell).items():
-        if len(tables) < TABLES and is_small_table(value):
-            with contextlib.suppress(Exception):  # border: code of the value's type
-                tables[name] = value.copy()
+    with contextlib.suppress(OSError):  # there is no room for a process
+        keep()
     draw_the_same()
+
+
+def keep() -> None:
+    """Fork a process that keeps the variables as they are now, and compares them with later ones (`differences`)."""
+    (question, ask), (answer, reply) = os.pipe(), os.pipe()
+    origin, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with hook.nothing_asked(), HALVES.forking_for_kernel():
+            pid = os.fork()
+        if pid == 0:
+            for end in (ask, answer):
+                os.close(end)
+            be_keeper(origin, question, reply)
+        OWN_CHILDREN.add(pid)
+        keeper[:] = [ask, answer]
+    finally:
+        for end in (question, reply) if keeper else (question, ask, answer, reply):
+            os.close(end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def for_programs_of_cells(call: Any) -> Any:
+    """Let `os.wait` or `os.waitpid` fail if there is nothing to wait for but the keeper."""
+
+    def wait(pid: int = -1, *options: int) -> Any:
+        if pid == -1 and all(int(child) in OWN_CHILDREN for child in children()):
+            raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+        return call(*((pid, *options) if options else ()))
+
+    return functools.wraps(call)(wait)
+
+
+def be_keeper(origin: int, question: int, reply: int) -> NoReturn:
+    """Run the process that keeps the variables."""
+    try:
+        sys.modules["freeact_seccomp"].LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if os.getppid() == origin and (file := os.read(question, PIPE_BYTES).decode()):
+            with open(reply, "wb") as answer:
+                answer.write(differences.compare(file, state.variables(state.shell_here())))
+    finally:
+        os._exit(0)
 
 
 def after(file: str) -> None:
     """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
     found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
-    now = state.variables(shell)
-    for name, old in tables.items():
-        with contextlib.suppress(Exception):  # border: as above
-            if name in now and type(now[name]) is type(old) and is_small_table(now[name]):
-                found["before"][name]["text"], found["after"][name]["text"] = differences(old, now[name])
+    with contextlib.suppress(Exception):  # border: the cell may have ended the keeper, or closed the pipes
+        differences.write(f"{file}-now", [*filter(differs, found["before"])], state.variables(shell))
+        os.write(keeper[0], f"{file}-now".encode())
+        with open(keeper[1]) as answer:
+            found["differences"] = json.load(answer)
     told = {**found, "programs": used.programs_run(), "bound": bound_met(), "threads": left_threads}
     state.write_new(file, json.dumps(told).encode())
 
 
-def is_small_table(value: Any) -> bool:
-    """Whether a value is an array or a frame whose values can be compared at once."""
-    kind = type(value)
-    if (kind.__module__.partition(".")[0], kind.__name__) not in TABLE_KINDS:
-        return False
-    return bool(0 < math.prod(value.shape) <= TABLE_VALUES)
-
-
-def differences(old: Any, new: Any) -> tuple[str, str]:
-    """Return the differences of two arrays or frames of one type, as each has them. Empty: none, or unknown."""
-    if type(old).__name__ == "DataFrame" and [*map(str, old.columns)] != [*map(str, new.columns)]:
-        without = [[*map(str, one.columns.difference(other.columns, sort=False))] for one, other in ((old, new), (new, old))]
-        gone, new_ones = (f"columns {', '.join(names[:SHOWN])}" if names else "" for names in without)
-        return gone, new_ones or ("" if gone else "its columns in another order")
-    if old.shape != new.shape:
-        return "", ""
-    if type(old).__name__ != "ndarray" and not old.index.equals(new.index):
-        return "", "another index"
-    import numpy as np  # noqa: PLC0415  # it is there where its arrays are
-
-    before, later = np.asarray(old, dtype=object), np.asarray(new, dtype=object)
-    places = [place for place in np.ndindex(before.shape) if not same(before[place], later[place])]
-    if not places and type(old).__name__ != "DataFrame" and old.dtype != new.dtype:
-        return str(old.dtype), str(new.dtype)
-    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-    told = [
-        ", ".join(f"{label(old, place)} = {values_[place]!s:.30}" for place in places[:SHOWN]) for values_ in (before, later)
-    ]
-    return told[0], told[1] + more
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, or both NaN."""
-    return one is other or bool(one == other) or bool(one != one and other != other)  # noqa: PLR0124  # that is how NaN is seen
-
-
-def label(table: Any, place: tuple[int, ...]) -> str:
-    """Return the name of one value of a table."""
-    if type(table).__name__ == "DataFrame":
-        return f"{table.columns[place[1]]}[{table.index[place[0]]}]"
-    if type(table).__name__ == "Series":
-        return f"[{table.index[place[0]]}]"
-    return f"[{', '.join(map(str, place))}]"
+def differs(name: str) -> bool:
+    """Whether a variable may have changed."""
+    old, new = found["before"][name], found["after"].get(name)
+    return new is not None and (
+        old["digest"] != new["digest"] or (not new["digest"] and old["id"] != new["id"]) or new["why"]
+    )
 
 
 def bound_met() -> str:

@@ -1,0 +1,460 @@
+"""What differs between a value in this process and in another: rows, columns and cells, elements, keys, fields.
+
+The process with the later value writes it as plain parts (`write`), and one with the earlier value compares (`compare`): a
+trial and its fork (`trial.py`), a kernel and its branch before a prompt, a notebook's copy and a fork of the notebook. Any
+code may have written the file, so it is JSON and blocks of numbers, which are not unpickled. No code of a user's type runs,
+only that of Python, numpy and pandas: of other types the fields are compared, or else the identity.
+"""
+
+import contextlib
+import datetime as dt
+import decimal
+import functools
+import hashlib
+import io
+import itertools
+import json
+import math
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from . import state, values
+
+SECONDS: Final = 0.1
+"""Time limit for writing all values, and again for comparing them."""
+UNITS: Final = 4 << 20
+"""Largest size that is compared, in numbers; a text or an object counts as `OBJECT_UNITS`."""
+OBJECT_UNITS: Final = 32
+NODES, LEVELS = 20_000, 20
+"""Largest number of parts of a dict, a list or an object, and of levels in it."""
+COLUMNS, VARIABLES = 2000, 50
+SHOWN, CHARS, LONG_CHARS = 3, 40, 300
+"""Differences of a kind that are named; characters of each, and of the texts that are kept whole."""
+NUMBERS: Final = "biufcmM"
+MISSING: Final = ("oNaN", "oNaT", "o<NA>")
+SAME_KINDS: Final = str.maketrans("biufc", "nnnnn")
+FOREIGN: Final = {"numpy", "pandas"}
+"""Packages whose objects have no fields of interest."""
+SCALARS: Final = {"Timestamp", "Timedelta", "Period", "Interval", "NAType", "NaTType", "datetime64", "timedelta64"}
+OF_TIME: Final = {dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal}
+ZONES: Final = {"builtins", "datetime", "zoneinfo", "pytz", "dateutil"}
+NAMES_OF, BASES_OF, MODULE_OF, TITLE_OF = (
+    type.__dict__[name].__get__ for name in ("__dict__", "__mro__", "__module__", "__qualname__")
+)
+"""Attributes of a type as Python has them: a metaclass may have others."""
+
+
+def write(file: str, names: list[str], variables: dict[str, Any]) -> None:
+    """Write the parts of variables into a new file of this kernel's scratch folder, small ones first."""
+    there = sorted((name for name in names if name in variables), key=lambda name: state.size_of(variables[name]))
+    with values.new_file(file) as target:
+        values.finish(target, in_time(there[:VARIABLES], lambda name: stored(parts_of(variables[name]), target)))
+
+
+def compare(file: str, variables: dict[str, Any]) -> bytes:
+    """Return the differences between these variables and later ones in a file of the scratch folder, by name, as JSON."""
+    return compare_view(values.mapped(f"{values.scratch()}/{file}"), variables)
+
+
+def compare_view(view: memoryview, variables: dict[str, Any]) -> bytes:
+    """Return the differences as `compare`. Args: view: the content of the file."""
+    later = values.index_of(view)
+    there = [name for name in later if name in variables]
+    found = in_time(there, lambda name: difference(parts_of(variables[name]), taken(later[name], view)))
+    return json.dumps(found).encode()
+
+
+def in_time(names: list[str], work: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the result of the work for each name, as long as there is time; without empty ones, and where it fails."""
+    deadline, made = time.monotonic() + SECONDS, {}
+    for name in names:
+        try:
+            with values.time_limit(deadline - time.monotonic()):
+                if found := work(name):
+                    made[name] = found
+        except values.SaveLimitError:
+            made[name] = {"too_large": f"it takes more than {SECONDS:g} s"}
+        except Exception:  # noqa: BLE001, S112  # border: parts from another process, and values of any library
+            continue
+    return made
+
+
+def stored(parts: Any, file: Any) -> Any:
+    """Return parts for an index. Arrays in them become blocks of the file."""
+    if type(parts) is dict:
+        return {name: stored(part, file) for name, part in parts.items()}
+    if not hasattr(parts, "dtype"):
+        return parts
+    block = sys.modules["numpy"].ascontiguousarray(parts).view("uint8")
+    return {"dtype": parts.dtype.str, "block": values.put(file, block)}
+
+
+def taken(parts: Any, view: memoryview) -> Any:
+    """Return the parts that `stored` has stored."""
+    if type(parts) is not dict:
+        return parts
+    if "block" in parts:
+        return sys.modules["numpy"].frombuffer(values.part(view, parts["block"]), dtype=parts["dtype"])
+    return {name: taken(part, view) for name, part in parts.items()}
+
+
+# --- the parts of a value: columns of a table, an array, or a tree of lists and tokens
+
+
+def parts_of(value: Any) -> dict[str, Any]:
+    """Return the parts of a value."""
+    kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if pandas is not None and kind in (pandas.DataFrame, pandas.Series):
+        return table(value, pandas)
+    if numpy is not None and kind is numpy.ndarray:
+        parts, is_plain = {"shape": [*value.shape], "type": str(value.dtype)}, value.dtype.kind in NUMBERS
+        if value.size * (1 if is_plain else OBJECT_UNITS) > UNITS:
+            return parts
+        flat = value.reshape(-1)
+        return {**parts, "array": flat if is_plain else [*map(token, flat.tolist())]}
+    try:
+        return {"tree": node(value, itertools.count())}
+    except OverflowError:
+        return {"items": len(value)} if hasattr(kind, "__len__") else {}
+
+
+def table(value: Any, pandas: Any) -> dict[str, Any]:
+    """Return the parts of a frame or a series; without its rows if there are too many."""
+    is_frame = type(value) is pandas.DataFrame
+    if is_frame and value.shape[1] > COLUMNS:
+        raise OverflowError
+    columns = [value.iloc[:, place] for place in range(value.shape[1])] if is_frame else [value]
+    labels = [*map(token, value.columns)] if is_frame else [None]
+    parts = {"labels": labels, "types": [str(each.dtype) for each in columns], "rows": len(value), "frame": is_frame}
+    units = 1 + sum(1 if getattr(each.dtype, "kind", "O") in NUMBERS else OBJECT_UNITS for each in columns)
+    if len(value) * units > UNITS:
+        return parts
+    levels = [value.index.get_level_values(level) for level in range(value.index.nlevels)]
+    return {**parts, "index": columns_of(levels, pandas), "columns": columns_of(columns, pandas)}
+
+
+def columns_of(found: list[Any], pandas: Any) -> dict[str, Any]:
+    """Return the values of columns by their numbers."""
+    return {str(number): column(each, pandas) for number, each in enumerate(found)}
+
+
+def column(series: Any, pandas: Any) -> Any:
+    """Return the values of a series or an index: an array of numbers, or a list of tokens."""
+    numpy, kind = sys.modules["numpy"], series.dtype
+    if isinstance(kind, numpy.dtype) and kind.kind in NUMBERS:
+        return series.to_numpy()
+    if isinstance(kind, pandas.CategoricalDtype):
+        found = pandas.Categorical(series)
+        categories = [*map(token, found.categories), None]
+        return [categories[code] for code in found.codes.tolist()]
+    if isinstance(kind, numpy.dtype) or package(type(kind)) == "pandas":
+        return [*map(token, numpy.asarray(series, dtype=object).tolist())]
+    raise TypeError(kind)
+
+
+def token(item: Any) -> Any:
+    """Return what stands for a cell or a key: equal tokens are equal cells. None: it is missing."""
+    if type(item) is str and len(item) <= LONG_CHARS:  # most are
+        return f"'{item}"
+    try:
+        found = node(item, itertools.count())
+    except OverflowError:
+        found = opaque(item)
+    return long("o", told(found), json.dumps(found)) if type(found) is list else None if found in MISSING else found
+
+
+def node(item: Any, numbers: Iterator[int], level: int = 0) -> Any:
+    """Return a token of a value, or the type and the items of one that has some. Args: numbers: counts the parts."""
+    if next(numbers) > NODES:
+        raise OverflowError
+    kind = type(item)
+    if kind in (str, int, float, bool, bytes, type(None)):
+        return scalar(item)
+
+    def inner(part: Any) -> Any:
+        return node(part, numbers, level + 1)
+
+    if level >= LEVELS:
+        return opaque(item)
+    if issubclass(kind, dict):
+        return ["dict", [[token(name), inner(part)] for name, part in dict.items(item)]]
+    if kind in (list, tuple):
+        return [kind.__name__, [*map(inner, item)]]
+    if kind in (set, frozenset):
+        return ["set", [[token(part), None] for part in item]]
+    if package(kind) in FOREIGN:
+        return of_library(item, kind)
+    if kind in OF_TIME and package(type(getattr(item, "tzinfo", None))) in ZONES:
+        return f"o{item}"
+    found = fields(item, kind)
+    return (
+        opaque(item)
+        if found is None
+        else [f".{TITLE_OF(kind)[:CHARS]}", [[f"'{name}", inner(part)] for name, part in found.items()]]
+    )
+
+
+def scalar(item: Any) -> Any:
+    """Return the token of a plain value."""
+    match item:
+        case str():
+            return f"'{item}" if len(item) <= LONG_CHARS else long("'", item, item)
+        case float() if math.isnan(item):
+            return MISSING[0]
+        case bytes():
+            return long("o", repr(item[:LONG_CHARS]), item.hex())
+    return item
+
+
+def of_library(item: Any, kind: Any) -> Any:
+    """Return the token of a value of numpy or pandas."""
+    if kind.__name__ in SCALARS:
+        return f"o{item}"
+    if getattr(item, "shape", None) == () and item.dtype.kind in "biufSU":
+        return scalar(item.item())
+    if kind.__name__ not in ("ndarray", "DataFrame", "Series"):
+        return opaque(item)
+    blocks = io.BytesIO()
+    whole = json.dumps(stored(parts_of(item), blocks)) + blocks.getvalue().hex()
+    return long("o", f"{TITLE_OF(kind)[:CHARS]} {' x '.join(map(str, item.shape))}", whole)
+
+
+def fields(item: Any, kind: type) -> dict[str, Any] | None:
+    """Return the fields of an object, running no code of its type. None: it has none."""
+    found: dict[str, Any] | None = None
+    for base in reversed(BASES_OF(kind)):
+        if package(base) in FOREIGN:
+            return None
+        for name, seen in NAMES_OF(base).items() if package(base) != "builtins" else ():
+            if type(seen) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # it is empty
+                    found = {**(found or {}), name: seen.__get__(item)}
+            elif name == "__dict__" and type(seen) is types.GetSetDescriptorType:
+                found = {**(found or {}), **{name: part for name, part in seen.__get__(item).items() if type(name) is str}}
+    return found
+
+
+def opaque(item: Any) -> str:
+    """Return the token of a value that is compared by identity."""
+    return f"o{TITLE_OF(type(item))[:CHARS]}\0{id(item)}"
+
+
+def long(mark: str, text: str, whole: str) -> str:
+    """Return a token of bounded length. Args: whole: what must be equal."""
+    digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{mark}{text[:LONG_CHARS]}\0{digest}"
+
+
+def package(kind: type) -> str:
+    """Return the name of a type's package."""
+    return module.partition(".")[0] if type(module := MODULE_OF(kind)) is str else ""
+
+
+# --- what differs
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs, with the fields of `Difference`. Empty: nothing that is known."""
+    if "labels" in old and "labels" in new and old["frame"] == new["frame"]:
+        found = of_tables(old, new)
+    elif "shape" in old and "shape" in new:
+        found = of_arrays(old, new)
+    elif "items" in old or "items" in new:
+        found = {"too_large": f"{max(parts.get('items', 0) for parts in (old, new)):,} elements"}
+    else:
+        trees: list[Any] = [parts.get("tree") for parts in (old, new)]
+        is_comparable = all(type(tree) is list for tree in trees) and trees[0][0] == trees[1][0]
+        found = of_trees(*trees) if is_comparable else {"too_large": new.get("too_large")}
+    return found if any(each for name, each in found.items() if name not in ("parts", "of")) else {}
+
+
+def of_tables(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs between two frames, or two series."""
+    before, after = ({key: str(place) for place, key in enumerate(parts["labels"])} for parts in (old, new))
+    common = [key for key in before if key in after]
+    types_of = [[key, old["types"][int(before[key])], new["types"][int(after[key])]] for key in common]
+    found = {
+        "parts": "cells" if old["frame"] else "values",
+        "sizes": unless_same(old["rows"], new["rows"]),
+        **counted("new", [shown(key) for key in after if key not in before]),
+        **counted("gone", [shown(key) for key in before if key not in after]),
+        "columns_moved": common != [key for key in after if key in before],
+        **counted("types", [[shown(key) if old["frame"] else "", *pair] for key, *pair in types_of if pair[0] != pair[1]]),
+    }
+    if "index" not in old or "index" not in new:
+        return {**found, "too_large": f"{max(old['rows'], new['rows']):,} rows"}
+    rows, later_rows, of_rows = aligned([*old["index"].values()], [*new["index"].values()], old["rows"], new["rows"])
+    places, changed, columns = [], 0, 0
+    for key in common:
+        one, other = some(old["columns"][before[key]], rows), some(new["columns"][after[key]], later_rows)
+        count, first = differing(one, other)
+        changed, columns = changed + count, columns + bool(count)
+        places += [(place, columns, key, text(one[place]), text(other[place])) for place in first]
+    examples = []
+    for place, _, key, *texts in sorted(places, key=lambda found: found[:2])[:SHOWN]:
+        labels = [text(level[place if isinstance(rows, slice) else rows[place]]) for level in old["index"].values()]
+        row = labels[0] if len(labels) == 1 else f"({', '.join(labels)})"
+        examples.append([f"{key[1:] if type(key) is str else shown(key) if old['frame'] else ''}[{row}]", *texts])
+    return {**found, **of_rows, "changed": changed, "columns": columns, "examples": examples}
+
+
+def aligned(old: list[Any], new: list[Any], old_size: int, new_size: int) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the rows of two indexes that have the same labels, and what else differs. Args: old, new: their levels."""
+    head = slice(min(old_size, new_size))
+    heads = [[level[head] for level in levels] for levels in (old, new)]
+    if len(old) == len(new) and not any(differing(*pair)[0] for pair in zip(*heads, strict=True)):
+        return head, head, {"new_rows": new_size - head.stop, "gone_rows": old_size - head.stop}
+    numpy, pandas = sys.modules["numpy"], sys.modules["pandas"]
+    indexes = [pandas.Index(each[0]) if len(each) == 1 else pandas.MultiIndex.from_arrays(each) for each in (old, new)]
+    if not all(index.is_unique for index in indexes):
+        for number, index in enumerate(indexes):  # equal labels are counted
+            equal = pandas.Series(0, index=index).groupby(level=[*range(index.nlevels)], sort=False, dropna=False)
+            indexes[number] = pandas.MultiIndex.from_arrays([*(old, new)[number], equal.cumcount().to_numpy()])
+    found = indexes[0].get_indexer(indexes[1]) if len(old) == len(new) else numpy.full(new_size, -1)
+    later_rows = numpy.flatnonzero(found >= 0)
+    rows = found[later_rows]
+    if not len(rows) and old_size == new_size:
+        return head, head, {"other_index": True}
+    moved = bool((numpy.diff(rows) < 0).any())
+    return rows, later_rows, {"new_rows": new_size - len(rows), "gone_rows": old_size - len(rows), "rows_moved": moved}
+
+
+def of_arrays(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs between two arrays, in their elements as far as both have the same places."""
+    shapes = [parts["shape"] for parts in (old, new)]
+    found = {"parts": "elements", **counted("types", [["", old["type"], new["type"]]] if old["type"] != new["type"] else [])}
+    if len(shapes[0]) == len(shapes[1]) == 1:
+        found["sizes"] = unless_same(shapes[0][0], shapes[1][0])
+    else:
+        found["shapes"] = unless_same(*(" x ".join(map(str, shape)) for shape in shapes))
+    if "array" not in old or "array" not in new:
+        return {**found, "too_large": f"{max(map(math.prod, shapes)):,} elements"}
+    if len(shapes[0]) != len(shapes[1]) or shapes[0][1:] != shapes[1][1:]:
+        return found
+    size = min(map(math.prod, shapes))
+    one, other = (parts["array"][:size] for parts in (old, new))
+    count, first = differing(one, other)
+    examples = []
+    for place in first:
+        at = [place // math.prod(shapes[0][axis + 1 :]) % max(1, length) for axis, length in enumerate(shapes[0])]
+        examples.append([f"[{', '.join(map(str, at))}]", text(one[place]), text(other[place])])
+    return {**found, "changed": count, "of": size, "most": most(one, other) if count else "", "examples": examples}
+
+
+def most(*arrays: Any) -> str:
+    """Return the largest difference of two arrays of numbers. Empty: there is none."""
+    if any(type(array) is list or array.dtype.kind not in "iuf" for array in arrays):
+        return ""
+    numpy = sys.modules["numpy"]
+    with numpy.errstate(all="ignore"):
+        apart = numpy.abs(arrays[1].astype(float) - arrays[0].astype(float))
+    apart = apart[numpy.isfinite(apart)]
+    return f"{apart.max():.4g}" if apart.any() else ""
+
+
+def some(column: Any, rows: Any) -> Any:
+    """Return some rows of a column."""
+    return column[rows] if type(column) is not list or isinstance(rows, slice) else [column[row] for row in rows.tolist()]
+
+
+def differing(old: Any, new: Any) -> tuple[int, list[int]]:
+    """Return the number of cells that differ between two columns of one length, and the first places."""
+    groups = ["" if type(found) is list else found.dtype.kind.translate(SAME_KINDS) for found in (old, new)]
+    if "" in groups or groups[0] != groups[1]:
+        pairs = zip(*(found if type(found) is list else map(token, found) for found in (old, new)), strict=True)
+        places = [place for place, (earlier, later) in enumerate(pairs) if earlier != later]
+        return len(places), places[:SHOWN]
+    found = (old != new) & ~((old != old) & (new != new))  # noqa: PLR0124  # that is how NaN and NaT are seen
+    places = sys.modules["numpy"].flatnonzero(found)
+    return len(places), places[:SHOWN].tolist()
+
+
+def text(item: Any) -> str:
+    """Return one value of a column for people."""
+    found = token(item) if hasattr(item, "dtype") else item
+    plain = "missing" if found is None else shown(found)
+    return functools.reduce(str.removesuffix, (".000000000", ".000000", "T00:00:00", " 00:00:00"), plain)
+
+
+# --- trees
+
+
+def of_trees(old: list[Any], new: list[Any]) -> dict[str, Any]:
+    """Return what differs between two dicts, lists, sets or objects of one type."""
+    kind = "keys" if old[0] == "dict" else "fields" if old[0][0] == "." else "elements"
+    changes: dict[str, list[Any]] = {"new": [], "gone": [], "changed": []}
+    walk(old, new, "", changes)
+    sizes = {"sizes": unless_same(len(old[1]), len(new[1]))} if kind == "elements" else {}
+    changed = {"changed": len(changes["changed"]), "examples": changes["changed"][:SHOWN]}
+    return {"parts": kind, **sizes, **counted("new", changes["new"]), **counted("gone", changes["gone"]), **changed}
+
+
+def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
+    """Note what differs below two nodes of one type."""
+    kind = old[0]
+    if kind in ("list", "tuple"):
+        start = sum(1 for _ in itertools.takewhile(lambda pair: same(*pair), zip(old[1], new[1], strict=False)))
+        ends = zip(reversed(old[1][start:]), reversed(new[1][start:]), strict=False)
+        end = sum(1 for _ in itertools.takewhile(lambda pair: same(*pair), ends))
+        middles = [tree[1][start : len(tree[1]) - end] for tree in (old, new)]
+        if path and len(middles[0]) != len(middles[1]):
+            changes["changed"].append([path, told(old), told(new)])
+            return
+        pairs = [(f"{path}[{start + place}]", *pair) for place, pair in enumerate(zip(*middles, strict=False))]
+    else:
+        before, after = (dict(tree[1]) for tree in (old, new))
+        names = {name: name[1:] if kind[0] == "." else shown(name) for name in [*before, *after]}
+        places = (
+            {name: f"{path}.{each}" if kind[0] == "." else f"{path}[{each}]" for name, each in names.items()}
+            if path
+            else names
+        )
+        changes["new"] += [places[name] for name in after if name not in before]
+        changes["gone"] += [places[name] for name in before if name not in after]
+        pairs = [(places[name], before[name], after[name]) for name in before if name in after]
+    for place, one, other in pairs:
+        if type(one) is list and type(other) is list and one[0] == other[0]:
+            walk(one, other, place, changes)
+        elif not same(one, other):
+            changes["changed"].append([place, told(one), told(other)])
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether two nodes are equal, with the types of numbers."""
+    if type(old) is list and type(new) is list:
+        return len(old) == len(new) and all(map(same, old, new))
+    return type(old) is type(new) and bool(old == new)
+
+
+def told(item: Any) -> str:
+    """Return a node for people."""
+    if type(item) is not list:
+        return shown(item)
+    kind, inner = item[0].removeprefix("."), item[1]
+    if len(inner) > SHOWN:
+        return f"{kind} of {len(inner):,}"
+    is_keyed = kind not in ("list", "tuple", "set")
+    each = [f"{shown(part[0])}: {told(part[1])}" if is_keyed else told(part[0] if kind == "set" else part) for part in inner]
+    marks = {"list": "[]", "tuple": "()", "dict": "{}", "set": "{}"}.get(kind, f"{kind}()")
+    return f"{marks[:-1]}{', '.join(each)}{marks[-1]}"
+
+
+def shown(found: Any) -> str:
+    """Return a token for people."""
+    if type(found) is str:
+        plain = found[1:].partition("\0")[0]
+        return repr(plain)[:CHARS] if found[:1] == "'" else plain[:CHARS]
+    return "None" if found is None else str(found)[:CHARS]
+
+
+def unless_same(old: Any, new: Any) -> list[Any] | None:
+    """Return both. None: they are the same."""
+    return [old, new] if old != new else None
+
+
+def counted(kind: str, found: list[Any]) -> dict[str, Any]:
+    """Return the first ones, and how many there are."""
+    return {kind: found[:SHOWN], f"{kind}_count": len(found)}
