@@ -107,7 +107,7 @@ class NotebookHost:
     def handlers(self) -> Handlers:
         """The functions that the kernel may call."""
         of_agents = ("start", "stored", "run", "cancel", "close", "shown", "effects")
-        names = (*of_agents, "copy", "report", "write_values", "code", "works_unasked", "drop")
+        names = (*of_agents, "copy", "report", "write_parts", "write_values", "code", "works_unasked", "drop")
         return {name: getattr(self, name) for name in names}
 
     async def start(
