@@ -29,23 +29,19 @@ class Difference:
     """`cells` of a frame, `values` of a series, `elements`, `keys` of a dict, `fields`. Empty: the value is too large."""
     sizes: tuple[int, int] | None = None
     """Rows or elements before and after, if they differ."""
-    shapes: tuple[str, str] | None = None
-    """Shapes of an array before and after, if they differ."""
     new: tuple[str, ...] = ()
     """New columns, keys, fields or elements of a set."""
     new_count: int = 0
     gone: tuple[str, ...] = ()
     gone_count: int = 0
     types: tuple[tuple[str, str, str], ...] = ()
-    """Columns with another type, with the types before and after; an array has no name."""
+    """Columns with another type: name, before, after. An array has no name; the name `shape` stands for its shape."""
     types_count: int = 0
     new_rows: int = 0
     """Rows whose labels are new; all others are compared with the row of the same label."""
     gone_rows: int = 0
-    rows_moved: bool = False
-    columns_moved: bool = False
-    other_index: bool = False
-    """Whether no label is the same, so that rows are compared by their places."""
+    others: tuple[Literal["index", "rows", "columns"], ...] = ()
+    """`rows`, `columns`: their order differs; `index`: no label is the same, so rows are compared by their places."""
     changed: int = 0
     """Changed parts, without those that are new or gone."""
     of: int = 0

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import functools
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
@@ -19,6 +19,7 @@ from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.text import counted
 
 REPORT_BYTES: Final = 32 << 20
+DIFFERENCE_CHARS: Final = 20_000
 REPORT_SECONDS: Final = state.DIGEST_SECONDS + 20
 FIELD_CHARS: Final = 300
 VARIABLES: Final = 100_000
@@ -71,45 +72,25 @@ def told(changes: Iterable[VariableChange], limit: int) -> Iterator[VariableChan
 
 
 def explained(changes: Iterable[Change], found: Any) -> Iterator[Change]:
-    """Yield the changes with what differs between the values. Args: found: what `guest/differences.py` tells, not trusted.
-
-    Raises:
-        ValueError, TypeError, AttributeError: It is no such report.
-    """
+    """Yield the changes with what differs in them, as `guest/differences.py` tells. Raises: ValueError: It is none."""
+    read: dict[str, Difference] = TypeAdapter(dict[str, Difference]).validate_python(found)
     for change in changes:
-        told = found.get(change.name) if change.what in ("changed", "perhaps") else None
-        difference = None if told is None else _reader().validate_python(_bounded(told))
-        if difference is None or (change.what == "perhaps" and difference.too_large):
-            yield change
-        else:
-            yield replace(change, what="changed", difference=difference)
-
-
-@functools.cache
-def _reader() -> TypeAdapter[Difference]:
-    return TypeAdapter(Difference)
-
-
-def _bounded(told: Any) -> Any:
-    if isinstance(told, list):
-        return [*map(_bounded, told[:3])]
-    if isinstance(told, dict):
-        return {name: _bounded(each) for name, each in told.items()}
-    return told[:FIELD_CHARS] if isinstance(told, str) else told
+        difference = read.get(change.name)
+        is_told = difference is not None and change.what == "changed" and len(repr(difference)) < DIFFERENCE_CHARS
+        yield replace(change, difference=difference) if is_told else change
 
 
 async def differences(found: list[VariableChange], before: Kernel, now: Kernel) -> list[VariableChange]:
     """Return the changes between two kernels with what differs; as they are where it cannot be found out."""
     name = f"values-{uuid.uuid4().hex}"
-    names = [change.name for change in found if change.what in ("changed", "perhaps")]
-    with contextlib.suppress(KernelError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    names = [change.name for change in found if change.what == "changed"]
+    with contextlib.suppress(KernelError, OSError, ValueError, RecursionError):
         variables = "freeact.state.variables(get_ipython())"
         await own_cell(now, f"freeact.differences.write({name!r}, {names!r}, {variables})", REPORT_SECONDS)
         await move_values(name, now, before)
         call = f"freeact.state.write_new({name!r}, freeact.differences.compare({name!r}, {variables}))"
         await own_cell(before, call, REPORT_SECONDS)
-        if before.scratch is not None:
-            return [*explained(found, json.loads(await asyncio.to_thread(read_whole, name, before.scratch)))]
+        return [*explained(found, json.loads(await asyncio.to_thread(read_whole, name, before.scratch or Path())))]
     return found
 
 

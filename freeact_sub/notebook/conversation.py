@@ -408,7 +408,7 @@ class CellConversation:
         try:
             file, folder = await self._beside.call("write_parts", name=self._name, names=[change.name for change in changes])
             return await explained_here(changes, file, Path(folder), self._shell)
-        except (KernelError, ValueError, TypeError, AttributeError):  # it is not known what differs
+        except (KernelError, ValueError):  # it is not known what differs
             return changes
 
     async def _reports(self) -> tuple[dict[str, About], dict[str, About], dict[str, About]]:

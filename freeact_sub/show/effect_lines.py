@@ -156,7 +156,7 @@ def _listed(names: Sequence[str], count: int, word: str = "") -> Iterator[str]:
 
 
 def _rows_text(found: ev.Difference) -> Iterator[str]:
-    """Yield what differs in the order, the number and the labels of rows, or in the shape."""
+    """Yield what differs in the number, the order and the labels of rows."""
     noun = "row" if found.parts in ("cells", "values") else "element"
     sizes = "" if found.sizes is None else f" ({found.sizes[0]:,} to {found.sizes[1]:,})"
     if found.new_rows and found.gone_rows:
@@ -164,10 +164,7 @@ def _rows_text(found: ev.Difference) -> Iterator[str]:
     elif found.sizes is not None:
         more = found.sizes[1] - found.sizes[0]
         yield f"{counted(abs(more), noun)} {'more' if more > 0 else 'fewer'}{sizes}"
-    if found.shapes is not None:
-        yield f"shape {' to '.join(found.shapes)}"
-    facts = {"another index": found.other_index, "rows in another order": found.rows_moved}
-    yield from (text for text, holds in {**facts, "columns in another order": found.columns_moved}.items() if holds)
+    yield from ("another index" if other == "index" else f"{other} in another order" for other in found.others)
 
 
 def _file(file: ev.FileEffect) -> Iterator[EffectLine]:

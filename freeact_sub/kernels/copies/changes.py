@@ -111,21 +111,16 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
 
 
 async def explained_here(changes: Sequence[CopyChange], file: str, scratch: Path, shell: Any) -> list[CopyChange]:
-    """Return the changes with what differs. It is found out in a fork of this kernel, as in `report_here`.
+    """Return the changes with what differs, found out in a fork of this kernel.
 
-    Args:
-        changes: The changes.
-        file: The file that the copy wrote (`NotebookCopy.write_parts`).
-        scratch: Its folder.
-        shell: The shell of this kernel.
+    Args: file, scratch: what the copy has written (`NotebookCopy.write_parts`), and its folder.
 
-    Raises:
-        KernelError, ValueError, TypeError, AttributeError: It is not known.
+    Raises: KernelError, ValueError: It is not known.
     """
     data = await asyncio.to_thread(read_whole, file, scratch)
     if reason := unsafe(kernel_app()):
         raise KernelError(reason)
-    fork = BareFork(lambda: differences.compare_view(memoryview(data), state.variables(shell)))
+    fork = BareFork(lambda: differences.compare(memoryview(data), state.variables(shell)))
     return [*explained(changes, json.loads(await fork.result(DESCRIBE_SECONDS)))]
 
 

@@ -9,7 +9,6 @@ only that of Python, numpy and pandas: of other types the fields are compared, o
 import contextlib
 import datetime as dt
 import decimal
-import functools
 import hashlib
 import io
 import itertools
@@ -34,6 +33,7 @@ COLUMNS, VARIABLES = 2000, 50
 SHOWN, CHARS, LONG_CHARS = 3, 40, 300
 """Differences of a kind that are named; characters of each, and of the texts that are kept whole."""
 NUMBERS: Final = "biufcmM"
+QUOTE: Final = "'"
 MISSING: Final = ("oNaN", "oNaT", "o<NA>")
 SAME_KINDS: Final = str.maketrans("biufc", "nnnnn")
 FOREIGN: Final = {"numpy", "pandas"}
@@ -54,13 +54,9 @@ def write(file: str, names: list[str], variables: dict[str, Any]) -> None:
         values.finish(target, in_time(there[:VARIABLES], lambda name: stored(parts_of(variables[name]), target)))
 
 
-def compare(file: str, variables: dict[str, Any]) -> bytes:
-    """Return the differences between these variables and later ones in a file of the scratch folder, by name, as JSON."""
-    return compare_view(values.mapped(f"{values.scratch()}/{file}"), variables)
-
-
-def compare_view(view: memoryview, variables: dict[str, Any]) -> bytes:
-    """Return the differences as `compare`. Args: view: the content of the file."""
+def compare(file: str | memoryview, variables: dict[str, Any]) -> bytes:
+    """Return the differences to later variables, as JSON. Args: file: in the scratch folder; or the content of one."""
+    view = file if isinstance(file, memoryview) else values.mapped(f"{values.scratch()}/{file}")
     later = values.index_of(view)
     there = [name for name in later if name in variables]
     found = in_time(there, lambda name: difference(parts_of(variables[name]), taken(later[name], view)))
@@ -128,28 +124,22 @@ def table(value: Any, pandas: Any) -> dict[str, Any]:
         raise OverflowError
     columns = [value.iloc[:, place] for place in range(value.shape[1])] if is_frame else [value]
     labels = [*map(token, value.columns)] if is_frame else [None]
+    if len({*labels}) < len(labels):
+        raise TypeError(labels)
     parts = {"labels": labels, "types": [str(each.dtype) for each in columns], "rows": len(value), "frame": is_frame}
     units = 1 + sum(1 if getattr(each.dtype, "kind", "O") in NUMBERS else OBJECT_UNITS for each in columns)
     if len(value) * units > UNITS:
         return parts
     levels = [value.index.get_level_values(level) for level in range(value.index.nlevels)]
-    return {**parts, "index": columns_of(levels, pandas), "columns": columns_of(columns, pandas)}
+    both = {"index": levels, "columns": columns}.items()
+    return {**parts, **{kind: {str(at): column(each) for at, each in enumerate(found)} for kind, found in both}}
 
 
-def columns_of(found: list[Any], pandas: Any) -> dict[str, Any]:
-    """Return the values of columns by their numbers."""
-    return {str(number): column(each, pandas) for number, each in enumerate(found)}
-
-
-def column(series: Any, pandas: Any) -> Any:
+def column(series: Any) -> Any:
     """Return the values of a series or an index: an array of numbers, or a list of tokens."""
     numpy, kind = sys.modules["numpy"], series.dtype
     if isinstance(kind, numpy.dtype) and kind.kind in NUMBERS:
         return series.to_numpy()
-    if isinstance(kind, pandas.CategoricalDtype):
-        found = pandas.Categorical(series)
-        categories = [*map(token, found.categories), None]
-        return [categories[code] for code in found.codes.tolist()]
     if isinstance(kind, numpy.dtype) or package(type(kind)) == "pandas":
         return [*map(token, numpy.asarray(series, dtype=object).tolist())]
     raise TypeError(kind)
@@ -171,8 +161,8 @@ def node(item: Any, numbers: Iterator[int], level: int = 0) -> Any:
     if next(numbers) > NODES:
         raise OverflowError
     kind = type(item)
-    if kind in (str, int, float, bool, bytes, type(None)):
-        return scalar(item)
+    if kind in (str, bytes, int, float, bool, type(None)):
+        return scalar(item, kind)
 
     def inner(part: Any) -> Any:
         return node(part, numbers, level + 1)
@@ -197,16 +187,13 @@ def node(item: Any, numbers: Iterator[int], level: int = 0) -> Any:
     )
 
 
-def scalar(item: Any) -> Any:
+def scalar(item: Any, kind: type) -> Any:
     """Return the token of a plain value."""
-    match item:
-        case str():
-            return f"'{item}" if len(item) <= LONG_CHARS else long("'", item, item)
-        case float() if math.isnan(item):
-            return MISSING[0]
-        case bytes():
-            return long("o", repr(item[:LONG_CHARS]), item.hex())
-    return item
+    if kind is str:
+        return f"'{item}" if len(item) <= LONG_CHARS else long("'", item, item)
+    if kind is bytes:
+        return long("o", repr(item[:LONG_CHARS]), item.hex())
+    return MISSING[0] if kind is float and math.isnan(item) else item
 
 
 def of_library(item: Any, kind: Any) -> Any:
@@ -214,7 +201,7 @@ def of_library(item: Any, kind: Any) -> Any:
     if kind.__name__ in SCALARS:
         return f"o{item}"
     if getattr(item, "shape", None) == () and item.dtype.kind in "biufSU":
-        return scalar(item.item())
+        return node(item.item(), itertools.count())
     if kind.__name__ not in ("ndarray", "DataFrame", "Series"):
         return opaque(item)
     blocks = io.BytesIO()
@@ -278,15 +265,16 @@ def of_tables(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     types_of = [[key, old["types"][int(before[key])], new["types"][int(after[key])]] for key in common]
     found = {
         "parts": "cells" if old["frame"] else "values",
-        "sizes": unless_same(old["rows"], new["rows"]),
+        "sizes": [old["rows"], new["rows"]] if old["rows"] != new["rows"] else None,
         **counted("new", [shown(key) for key in after if key not in before]),
         **counted("gone", [shown(key) for key in before if key not in after]),
-        "columns_moved": common != [key for key in after if key in before],
         **counted("types", [[shown(key) if old["frame"] else "", *pair] for key, *pair in types_of if pair[0] != pair[1]]),
     }
+    others = ["columns"] if common != [key for key in after if key in before] else []
     if "index" not in old or "index" not in new:
-        return {**found, "too_large": f"{max(old['rows'], new['rows']):,} rows"}
-    rows, later_rows, of_rows = aligned([*old["index"].values()], [*new["index"].values()], old["rows"], new["rows"])
+        return {**found, "others": others, "too_large": f"{max(old['rows'], new['rows']):,} rows"}
+    rows, later_rows, others_of_rows = aligned([*old["index"].values()], [*new["index"].values()], old["rows"], new["rows"])
+    size = rows.stop if isinstance(rows, slice) else len(rows)
     places, changed, columns = [], 0, 0
     for key in common:
         one, other = some(old["columns"][before[key]], rows), some(new["columns"][after[key]], later_rows)
@@ -297,16 +285,22 @@ def of_tables(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     for place, _, key, *texts in sorted(places, key=lambda found: found[:2])[:SHOWN]:
         labels = [text(level[place if isinstance(rows, slice) else rows[place]]) for level in old["index"].values()]
         row = labels[0] if len(labels) == 1 else f"({', '.join(labels)})"
-        examples.append([f"{key[1:] if type(key) is str else shown(key) if old['frame'] else ''}[{row}]", *texts])
-    return {**found, **of_rows, "changed": changed, "columns": columns, "examples": examples}
+        name = shown(key) if old["frame"] else ""
+        examples.append([f"{name[1:-1] if name[:1] == QUOTE else name}[{row}]", *texts])
+    found["others"], found["new_rows"], found["gone_rows"] = (
+        [*others_of_rows, *others],
+        new["rows"] - size,
+        old["rows"] - size,
+    )
+    return {**found, "changed": changed, "columns": columns, "examples": examples}
 
 
-def aligned(old: list[Any], new: list[Any], old_size: int, new_size: int) -> tuple[Any, Any, dict[str, Any]]:
+def aligned(old: list[Any], new: list[Any], old_size: int, new_size: int) -> tuple[Any, Any, list[str]]:
     """Return the rows of two indexes that have the same labels, and what else differs. Args: old, new: their levels."""
     head = slice(min(old_size, new_size))
     heads = [[level[head] for level in levels] for levels in (old, new)]
     if len(old) == len(new) and not any(differing(*pair)[0] for pair in zip(*heads, strict=True)):
-        return head, head, {"new_rows": new_size - head.stop, "gone_rows": old_size - head.stop}
+        return head, head, []
     numpy, pandas = sys.modules["numpy"], sys.modules["pandas"]
     indexes = [pandas.Index(each[0]) if len(each) == 1 else pandas.MultiIndex.from_arrays(each) for each in (old, new)]
     if not all(index.is_unique for index in indexes):
@@ -317,19 +311,20 @@ def aligned(old: list[Any], new: list[Any], old_size: int, new_size: int) -> tup
     later_rows = numpy.flatnonzero(found >= 0)
     rows = found[later_rows]
     if not len(rows) and old_size == new_size:
-        return head, head, {"other_index": True}
-    moved = bool((numpy.diff(rows) < 0).any())
-    return rows, later_rows, {"new_rows": new_size - len(rows), "gone_rows": old_size - len(rows), "rows_moved": moved}
+        return head, head, ["index"]
+    return rows, later_rows, ["rows"] if (numpy.diff(rows) < 0).any() else []
 
 
 def of_arrays(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return what differs between two arrays, in their elements as far as both have the same places."""
     shapes = [parts["shape"] for parts in (old, new)]
-    found = {"parts": "elements", **counted("types", [["", old["type"], new["type"]]] if old["type"] != new["type"] else [])}
-    if len(shapes[0]) == len(shapes[1]) == 1:
-        found["sizes"] = unless_same(shapes[0][0], shapes[1][0])
-    else:
-        found["shapes"] = unless_same(*(" x ".join(map(str, shape)) for shape in shapes))
+    found: dict[str, Any] = {"parts": "elements", "sizes": None}
+    types = [["", old["type"], new["type"]]] if old["type"] != new["type"] else []
+    if len(shapes[0]) == len(shapes[1]) == 1 and shapes[0] != shapes[1]:
+        found["sizes"] = [shapes[0][0], shapes[1][0]]
+    elif shapes[0] != shapes[1]:
+        types.append(["shape", *(" x ".join(map(str, shape)) for shape in shapes)])
+    found |= counted("types", types)
     if "array" not in old or "array" not in new:
         return {**found, "too_large": f"{max(map(math.prod, shapes)):,} elements"}
     if len(shapes[0]) != len(shapes[1]) or shapes[0][1:] != shapes[1][1:]:
@@ -375,8 +370,7 @@ def differing(old: Any, new: Any) -> tuple[int, list[int]]:
 def text(item: Any) -> str:
     """Return one value of a column for people."""
     found = token(item) if hasattr(item, "dtype") else item
-    plain = "missing" if found is None else shown(found)
-    return functools.reduce(str.removesuffix, (".000000000", ".000000", "T00:00:00", " 00:00:00"), plain)
+    return "missing" if found is None else shown(found).removesuffix(".000000").removesuffix("T00:00:00")
 
 
 # --- trees
@@ -387,7 +381,7 @@ def of_trees(old: list[Any], new: list[Any]) -> dict[str, Any]:
     kind = "keys" if old[0] == "dict" else "fields" if old[0][0] == "." else "elements"
     changes: dict[str, list[Any]] = {"new": [], "gone": [], "changed": []}
     walk(old, new, "", changes)
-    sizes = {"sizes": unless_same(len(old[1]), len(new[1]))} if kind == "elements" else {}
+    sizes = {"sizes": [len(old[1]), len(new[1])]} if kind == "elements" and len(old[1]) != len(new[1]) else {}
     changed = {"changed": len(changes["changed"]), "examples": changes["changed"][:SHOWN]}
     return {"parts": kind, **sizes, **counted("new", changes["new"]), **counted("gone", changes["gone"]), **changed}
 
@@ -406,12 +400,9 @@ def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
         pairs = [(f"{path}[{start + place}]", *pair) for place, pair in enumerate(zip(*middles, strict=False))]
     else:
         before, after = (dict(tree[1]) for tree in (old, new))
+        marks = [".", ""] if kind[0] == "." else ["[", "]"] if path else ["", ""]
         names = {name: name[1:] if kind[0] == "." else shown(name) for name in [*before, *after]}
-        places = (
-            {name: f"{path}.{each}" if kind[0] == "." else f"{path}[{each}]" for name, each in names.items()}
-            if path
-            else names
-        )
+        places = {name: f"{path}{marks[0]}{each}{marks[1]}".lstrip(".") for name, each in names.items()}
         changes["new"] += [places[name] for name in after if name not in before]
         changes["gone"] += [places[name] for name in before if name not in after]
         pairs = [(places[name], before[name], after[name]) for name in before if name in after]
@@ -448,11 +439,6 @@ def shown(found: Any) -> str:
         plain = found[1:].partition("\0")[0]
         return repr(plain)[:CHARS] if found[:1] == "'" else plain[:CHARS]
     return "None" if found is None else str(found)[:CHARS]
-
-
-def unless_same(old: Any, new: Any) -> list[Any] | None:
-    """Return both. None: they are the same."""
-    return [old, new] if old != new else None
 
 
 def counted(kind: str, found: list[Any]) -> dict[str, Any]:

@@ -25,14 +25,14 @@ from typing import Any, NoReturn
 
 from . import differences, hook, state, used, values
 from .halves import HALVES
-from .line import OWN_CHILDREN, OWN_ENDS
+from .line import OWN_CHILDREN, OWN_ENDS, received
 
 HARMLESS_DEVICES = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
 SEMAPHORES = "/dev/shm/sem."  # noqa: S108  # names in a list, not files
 """Shared mappings of which a trial gets its own (`own_semaphores`). Libraries such as `tqdm` make some."""
 PROTECTION, OWN_MAPPING = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x10
 """Arguments for `mmap`; `MAP_FIXED` replaces the old mapping."""
-PR_SET_PDEATHSIG, PIPE_BYTES = 1, 4096
+PR_SET_PDEATHSIG = 1
 LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
 """Libraries whose tasks are the kernel's own."""
 DIGEST_SECONDS = 0.2
@@ -43,8 +43,8 @@ tracker_pipes: list[int] = []
 """The kernel's end of the pipe to the tracker."""
 random_states: list[Any] = []
 """The state of `random` before the fork, which seeds it anew."""
-keeper: list[int] = []
-"""The ends of two pipes to the process that keeps the variables from before the cell: its questions, its answers."""
+keeper: list[socket.socket] = []
+"""The connection to the process that keeps the variables from before the cell."""
 left_threads: list[str] = []
 """Names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
@@ -313,21 +313,31 @@ def before() -> None:
 
 def keep() -> None:
     """Fork a process that keeps the variables as they are now, and compares them with later ones (`differences`)."""
-    (question, ask), (answer, reply) = os.pipe(), os.pipe()
-    origin, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    here, there = socket.socketpair()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        with hook.nothing_asked(), HALVES.forking_for_kernel():
+        with there, hook.nothing_asked(), HALVES.forking_for_kernel():
             pid = os.fork()
-        if pid == 0:
-            for end in (ask, answer):
-                os.close(end)
-            be_keeper(origin, question, reply)
+            if pid == 0:
+                here.close()
+                be_keeper(there)
         OWN_CHILDREN.add(pid)
-        keeper[:] = [ask, answer]
+        keeper[:] = [here]
     finally:
-        for end in (question, reply) if keeper else (question, ask, answer, reply):
-            os.close(end)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def be_keeper(asked: socket.socket) -> NoReturn:
+    """Run the process that keeps the variables."""
+    try:
+        sys.modules["freeact_seccomp"].LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if file := asked.recv(values.TEXT_CHARS).decode():  # nothing comes if the trial has ended
+            asked.sendall(differences.compare(file, state.variables(state.shell_here())))
+    finally:
+        os._exit(0)
 
 
 def for_programs_of_cells(call: Any) -> Any:
@@ -341,39 +351,18 @@ def for_programs_of_cells(call: Any) -> Any:
     return functools.wraps(call)(wait)
 
 
-def be_keeper(origin: int, question: int, reply: int) -> NoReturn:
-    """Run the process that keeps the variables."""
-    try:
-        sys.modules["freeact_seccomp"].LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if os.getppid() == origin and (file := os.read(question, PIPE_BYTES).decode()):
-            with open(reply, "wb") as answer:
-                answer.write(differences.compare(file, state.variables(state.shell_here())))
-    finally:
-        os._exit(0)
-
-
 def after(file: str) -> None:
     """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
     found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
     with contextlib.suppress(Exception):  # border: the cell may have ended the keeper, or closed the pipes
-        differences.write(f"{file}-now", [*filter(differs, found["before"])], state.variables(shell))
-        os.write(keeper[0], f"{file}-now".encode())
-        with open(keeper[1]) as answer:
-            found["differences"] = json.load(answer)
+        digests, later = ({name: each["digest"] for name, each in found[time].items()} for time in ("before", "after"))
+        names = [name for name, digest in digests.items() if digest != later.get(name, digest) or not digest]
+        differences.write(f"{file}-now", names, state.variables(shell))
+        keeper[0].sendall(f"{file}-now".encode())
+        found["differences"] = json.loads(received(keeper[0]))
     told = {**found, "programs": used.programs_run(), "bound": bound_met(), "threads": left_threads}
     state.write_new(file, json.dumps(told).encode())
-
-
-def differs(name: str) -> bool:
-    """Whether a variable may have changed."""
-    old, new = found["before"][name], found["after"].get(name)
-    return new is not None and (
-        old["digest"] != new["digest"] or (not new["digest"] and old["id"] != new["id"]) or new["why"]
-    )
 
 
 def bound_met() -> str:

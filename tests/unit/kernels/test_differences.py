@@ -1,6 +1,5 @@
 """What is said of changed values: sentences beside what pandas itself compares, and the bounds of comparing."""
 
-import copy
 import dataclasses
 import io
 import json
@@ -57,11 +56,12 @@ def written(variables):
 
 
 def difference(old, new):
-    found = json.loads(differences.compare_view(written({"v": new}), {"v": old}))
-    (change,) = explained([VariableChange(name="v", what="changed", before="old", after="new")], found)
+    found = json.loads(differences.compare(written({"v": new}), {"v": old}))
+    (change,) = explained([CHANGE], found)
     return change
 
 
+CHANGE = VariableChange(name="v", what="changed", before="old", after="new")
 FRAME = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [1.0, None, 3.0]})
 DATES = pd.DataFrame({"d": pd.date_range("2024", periods=3), "z": pd.date_range("2024", periods=3, tz="Europe/Berlin")})
 KEYS = pd.DataFrame({"n": [1, 2, 3], "s": ["u", "v", "w"]}, index=pd.MultiIndex.from_tuples([("k", 1), ("k", 2), ("m", 1)]))
@@ -176,15 +176,11 @@ def test_what_is_too_large_is_not_compared_and_what_is_not_costs_little():
     assert differences.parts_of(cycle)["tree"]
 
 
-@each(
-    "told", [[], {"v": []}, {"v": {"examples": [["a"]]}}, {"v": {"changed": "many"}}, {"v": {"sizes": ["a", "b"]}}, {"v": 1}]
-)
+@each("told", [[], {"v": 1}, {"v": {"examples": [["a"]]}}, {"v": {"changed": "many"}}, {"v": {"sizes": ["a", "b"]}}])
 def test_a_report_of_another_form_is_refused(told):
-    with pytest.raises((ValueError, TypeError, AttributeError)):
-        list(explained([VariableChange(name="v", what="changed")], told))
+    with pytest.raises(ValueError):
+        list(explained([CHANGE], told))
 
 
-def test_what_a_report_says_is_bounded():
-    told = {"parts": "keys", "new": ["n" * 9000] * 50, "new_count": 50, "changed": 3, "examples": [["p", "b", "a"]] * 50}
-    ((change),) = explained([VariableChange(name="v", what="changed")], {"v": copy.deepcopy(told)})
-    assert (len(change.difference.new), len(change.difference.new[0]), len(change.difference.examples)) == (3, 300, 3)
+def test_a_report_that_is_too_long_is_not_shown():
+    assert [*explained([CHANGE], {"v": {"new": ["n" * 9000] * 50}})] == [CHANGE]
