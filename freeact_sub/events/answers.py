@@ -25,7 +25,7 @@ BY_NAME: Final = 'approve() for this call, approve(remember="session") or approv
 class Difference:
     """Facts about a changed value. Of names and examples the first three are there; a count tells how many there are."""
 
-    parts: str = ""
+    parts: Literal["cells", "values", "elements", "keys", "fields", ""] = ""
     """`cells` of a frame, `values` of a series, `elements`, `keys` of a dict, `fields`. Empty: the value is too large."""
     sizes: tuple[int, int] | None = None
     """Rows or elements before and after, if they differ."""
@@ -43,11 +43,10 @@ class Difference:
     others: tuple[Literal["index", "rows", "columns"], ...] = ()
     """`rows`, `columns`: their order differs; `index`: no label is the same, so rows are compared by their places."""
     changed: int = 0
-    """Changed parts, without those that are new or gone."""
+    """Parts that are there before and after, and differ."""
     of: int = 0
     """Compared elements of an array."""
     columns: int = 0
-    """Columns with changed cells."""
     most: str = ""
     """The largest difference of two numbers of an array."""
     examples: tuple[tuple[str, str, str], ...] = ()

@@ -111,11 +111,10 @@ async def report_here(shell: Any, *, digests: bool = True) -> dict[str, About]:
 
 
 async def explained_here(changes: Sequence[CopyChange], file: str, scratch: Path, shell: Any) -> list[CopyChange]:
-    """Return the changes with what differs, found out in a fork of this kernel.
+    """Return the changes with what differs, found out in a fork. Args: file: the copy has written it in its scratch folder.
 
-    Args: file, scratch: what the copy has written (`NotebookCopy.write_parts`), and its folder.
-
-    Raises: KernelError, ValueError: It is not known.
+    Raises:
+        KernelError, ValueError: It is not known.
     """
     data = await asyncio.to_thread(read_whole, file, scratch)
     if reason := unsafe(kernel_app()):

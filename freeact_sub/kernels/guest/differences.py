@@ -390,9 +390,9 @@ def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
     """Note what differs below two nodes of one type."""
     kind = old[0]
     if kind in ("list", "tuple"):
-        start = sum(1 for _ in itertools.takewhile(lambda pair: same(*pair), zip(old[1], new[1], strict=False)))
-        ends = zip(reversed(old[1][start:]), reversed(new[1][start:]), strict=False)
-        end = sum(1 for _ in itertools.takewhile(lambda pair: same(*pair), ends))
+        one, other = ([*map(repr, tree[1])] for tree in (old, new))  # `1`, `1.0` and `True` differ
+        start = first_difference(one, other)
+        end = first_difference(one[start:][::-1], other[start:][::-1])
         middles = [tree[1][start : len(tree[1]) - end] for tree in (old, new)]
         if path and len(middles[0]) != len(middles[1]):
             changes["changed"].append([path, told(old), told(new)])
@@ -409,15 +409,15 @@ def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
     for place, one, other in pairs:
         if type(one) is list and type(other) is list and one[0] == other[0]:
             walk(one, other, place, changes)
-        elif not same(one, other):
+        elif repr(one) != repr(other):
             changes["changed"].append([place, told(one), told(other)])
 
 
-def same(old: Any, new: Any) -> bool:
-    """Whether two nodes are equal, with the types of numbers."""
-    if type(old) is list and type(new) is list:
-        return len(old) == len(new) and all(map(same, old, new))
-    return type(old) is type(new) and bool(old == new)
+def first_difference(old: list[str], new: list[str]) -> int:
+    """Return the first place at which two lists differ."""
+    return next(
+        (place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), min(len(old), len(new))
+    )
 
 
 def told(item: Any) -> str:

@@ -319,17 +319,17 @@ def keep() -> None:
         with there, hook.nothing_asked(), HALVES.forking_for_kernel():
             pid = os.fork()
             if pid == 0:
-                here.close()
-                be_keeper(there)
+                be_keeper(here, there)
         OWN_CHILDREN.add(pid)
         keeper[:] = [here]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def be_keeper(asked: socket.socket) -> NoReturn:
+def be_keeper(trial: socket.socket, asked: socket.socket) -> NoReturn:
     """Run the process that keeps the variables."""
     try:
+        trial.close()
         sys.modules["freeact_seccomp"].LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
