@@ -11,6 +11,7 @@ from freeact_sub.text import clean, counted, cut, whole_line
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
 OUTPUT_LINES: Final = 8
 CHARS: Final = 200
+FACT_CHARS: Final = 72
 SIGNS: Final = {"added": "+", "changed": "±", "deleted": "-"}
 NO_CHANGE: Final = "tried: it changes no variable and no file, and puts out nothing"
 
@@ -81,7 +82,7 @@ def change_lines(effects: ev.Effects) -> Iterator[EffectLine]:
         yield EffectLine("output", f"[{counted(pictures, 'picture')}]")
     for change in effects.variables:
         if not change.imported:
-            yield EffectLine("variable", _variable(change))
+            yield from (EffectLine("variable", text) for text in _variable(change))
     for file in effects.files:
         yield from _file(file)
     if effects.left_out:
@@ -109,7 +110,9 @@ def _head(effects: ev.Effects) -> EffectLine:
     return EffectLine("head", "tried, in a copy that is dropped; a yes runs it:")
 
 
-def _variable(change: ev.VariableChange) -> str:
+def _variable(change: ev.VariableChange) -> Iterator[str]:
+    """Yield the line of a variable, or a line for each fact about a changed one, where one line is too short."""
+    more: list[str] = []
     match change.what:
         case "new":
             text = f"{change.name}: {change.after}"
@@ -117,14 +120,21 @@ def _variable(change: ev.VariableChange) -> str:
             text = f"{change.name}: {change.before} -> deleted"
         case _:
             text = f"{change.name}: {changed_text(change) or f'{change.before} -> {change.after}'}"
-    return cut(whole_line(text), CHARS)
+            if len(text) > FACT_CHARS and (facts := _facts(change)):
+                text = f"{change.name}: {facts.pop(0)}"
+                more = [cut(whole_line(f"  {fact}"), CHARS) for fact in facts]
+    yield from (cut(whole_line(text), CHARS), *more)
 
 
 def changed_text(change: ev.VariableChange) -> str:
     """Return what differs in the value of a variable, in words. Empty: it is not known."""
+    return "; ".join(_facts(change))
+
+
+def _facts(change: ev.VariableChange) -> list[str]:
     found = change.difference
     if found is None:
-        return ""
+        return []
     names = {"cells": "column", "keys": "key", "fields": "field", "elements": "element"}
     is_named = found.parts in ("keys", "fields")
     examples = [
@@ -145,7 +155,7 @@ def changed_text(change: ev.VariableChange) -> str:
         most = f", by at most {found.most}" if found.most else ""
         words.append(f"{total} changed{where}{most}: {', '.join([*examples, *more])}")
     words += [f"too large to compare: {found.too_large}"] if found.too_large else []
-    return "; ".join(filter(None, words))
+    return [*filter(None, words)]
 
 
 def _listed(names: Sequence[str], count: int, word: str = "") -> Iterator[str]:

@@ -60,7 +60,7 @@ async def test_conversation_variables_and_files_go_back_and_forward(agent_of, tm
             ("x", "changed", "list 3 [1, 2, 3]"),
         ]
         assert not effects.files
-        assert [changed_text(change) for change in effects.variables] == ["", "1 element more (2 to 3)"]
+        assert [changed_text(change) for change in effects.variables] == ["", "element 3 new"]
         effects = await agent.effects(2)
         assert {change.name: change.what for change in effects.variables} == {"f": "new", "lock": "new", "x": "changed"}
         assert {file.path: file.what for file in effects.files} == {"a": "changed", "b": "added"}

@@ -381,9 +381,8 @@ def of_trees(old: list[Any], new: list[Any]) -> dict[str, Any]:
     kind = "keys" if old[0] == "dict" else "fields" if old[0][0] == "." else "elements"
     changes: dict[str, list[Any]] = {"new": [], "gone": [], "changed": []}
     walk(old, new, "", changes)
-    sizes = {"sizes": [len(old[1]), len(new[1])]} if kind == "elements" and len(old[1]) != len(new[1]) else {}
     changed = {"changed": len(changes["changed"]), "examples": changes["changed"][:SHOWN]}
-    return {"parts": kind, **sizes, **counted("new", changes["new"]), **counted("gone", changes["gone"]), **changed}
+    return {"parts": kind, **counted("new", changes["new"]), **counted("gone", changes["gone"]), **changed}
 
 
 def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
@@ -397,6 +396,8 @@ def walk(old: Any, new: Any, path: str, changes: dict[str, list[Any]]) -> None:
         if path and len(middles[0]) != len(middles[1]):
             changes["changed"].append([path, told(old), told(new)])
             return
+        changes["new"] += map(told, middles[1][len(middles[0]) :])
+        changes["gone"] += map(told, middles[0][len(middles[1]) :])
         pairs = [(f"{path}[{start + place}]", *pair) for place, pair in enumerate(zip(*middles, strict=False))]
     else:
         before, after = (dict(tree[1]) for tree in (old, new))

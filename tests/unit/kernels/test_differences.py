@@ -141,7 +141,7 @@ def test_what_has_changed_in_a_frame_is_what_pandas_compares(old, change, senten
         ({"a": 1}, {"a": True}, "key 'a' 1 to True"),
         ({"f": FRAME}, {"f": FRAME.assign(a=0)}, "key 'f' changed"),
         (dict.fromkeys(range(9)), dict.fromkeys(range(9, 18)), "keys 9, 10, 11, 6 more new, 0, 1, 2, 6 more gone"),
-        ([1, 2, 3], [0, 1, 2, 3], "1 element more (3 to 4)"),
+        ([1, 2, 3], [0, 1, 2, 3], "element 0 new"),
         ([1, 2, {"k": 3}], [1, 2, {"k": 4}], "1 element changed: [2]['k'] 3 to 4"),
         ({1, 2}, {2, "x"}, "elements 'x' new, 1 gone"),
         (Point(1, "x"), Point(1, "y"), "field name 'x' to 'y'"),

@@ -9,7 +9,7 @@ from support.sample_events import request
 from support.tables import each
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import Effects, FileEffect, VariableChange
+from freeact_sub.events import Difference, Effects, FileEffect, VariableChange
 from freeact_sub.events.answers import ASKED
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.effect_lines import effect_lines
@@ -87,7 +87,10 @@ def test_a_terminal_obeys_nothing_that_the_cell_has_written():
     effects = Effects(
         status="done",
         output=evil,
-        variables=(VariableChange(name=evil, what="new", after=evil),),
+        variables=(
+            VariableChange(name=evil, what="new", after=evil),
+            VariableChange(name="d", what="changed", difference=Difference(parts="keys", new=(evil,), new_count=1)),
+        ),
         files=(FileEffect(path=evil, what="added", note=evil),),
     )
     assert not {"\x1b", "\x07", "\u202e"} & {*"".join(lines(effects))}
