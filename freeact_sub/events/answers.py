@@ -65,7 +65,7 @@ class VariableChange:
     """The type, the shape and, if short, the value."""
     after: str = ""
     difference: Difference | None = None
-    """What differs between the values. None: it is not known, or one of them is not there."""
+    """The difference between the values. None: it is not known, or one of them is not there."""
     imported: bool = False
     """Whether the variable is a module, or part of one, that the copy has imported."""
 

@@ -1,4 +1,4 @@
-"""What differs between a value in this process and in another: rows, columns and cells, elements, keys, fields.
+"""Differences between a value in this process and in another: rows, columns and cells, elements, keys, fields.
 
 The process with the later value writes it as plain parts (`write`), and one with the earlier value compares (`compare`): a
 trial and its fork (`trial.py`), a kernel and its branch before a prompt, a notebook's copy and a fork of the notebook. Any
