@@ -165,12 +165,20 @@ def test_no_code_of_a_users_type_runs():
     assert Watched.calls == []
 
 
+def busy(name):
+    end = time.process_time() + 0.15
+    while time.process_time() < end:
+        pass
+    return {"x": 1}
+
+
 def test_what_is_too_large_is_not_compared_and_what_is_not_costs_little():
     large = pd.DataFrame(np.zeros((500_000, 10)))
     began = time.process_time()
     assert changed_text(difference(large, large.assign(t=1))) == "column 't' new; too large to compare: 500,000 rows"
     assert changed_text(difference(np.zeros(5_000_000), np.ones(5_000_000))) == "too large to compare: 5,000,000 elements"
     assert time.process_time() - began < 0.5
+    assert differences.in_time(["a", "b"], busy) == {"a": {"x": 1}, "b": {"too_large": "it takes too long"}}
     cycle = [1]
     cycle.append(cycle)
     assert differences.parts_of(cycle)["tree"]
