@@ -74,7 +74,10 @@ async def test_the_agent_changes_a_copy_and_the_user_takes_over_what_he_likes(tm
     assert first.reply["status"] == "ok", first.text
     assert before.text == after.text, "nothing has changed in the notebook"
     table = first.html[first.html.index("fsub-changes") :]
-    for row in ("df</td><td>pandas.DataFrame 1000 x 2</td><td>pandas.DataFrame 1000 x 3", "x</td><td>int 3</td><td>int 4"):
+    for row in (
+        "df</td><td>pandas.DataFrame 1000 x 2</td><td>pandas.DataFrame 1000 x 3: column &#x27;c&#x27; new",
+        "x</td><td>int 3</td><td>int 4",
+    ):
         assert row in table
     for name in ("p", "q", "gone", "conn", "double", "rows"):
         assert f"<td>{name}</td>" in table
