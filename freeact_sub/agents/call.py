@@ -199,7 +199,11 @@ async def permit(call: Call, asker: Asker) -> ev.Decision | None:
         agent.rights.check(call)
     if isinstance(call, SpawnCall):
         check_spawn(agent)
-    decision = await agent.shared.gate.check(call, asker)
+    try:
+        decision = await agent.shared.gate.check(call, asker)
+    except ApprovalDeniedError:
+        agent.run.denied += 1
+        raise
     if call.acts_outside:
         agent.run.note_outside_action()
     return decision

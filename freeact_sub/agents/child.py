@@ -153,7 +153,9 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
     if len(result.warnings) > WARNINGS_SHOWN:
         warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
     doubts = [f"[FACT] {one_line(text, ERROR_CHARS)}" for text in result.doubts]
-    head = "\n".join([status_line(result), *doubts, *warnings])
+    made = result.receipts if result.status == "completed" else None
+    grounds = [] if made is None else [f"[RECEIPTS] {made.grounds}"]
+    head = "\n".join([status_line(result), *doubts, *warnings, *grounds])
     if result.status == "completed":
         return f"{head}\n{answer}"
     partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."

@@ -168,6 +168,8 @@ class PresentRun:
     """A function that tells whether the model makes no more requests but a last report."""
     must_end: ApprovalDeniedError | None = None
     """The reason why the run must end after the present call of its model. None: undecided."""
+    denied: int = 0
+    """The number of actions that a rule, an adviser or a person has denied."""
     cell_notes: dict[str | None, list[str]] = field(default_factory=dict)
     """Notes on calls of code, by the call of their cell, with whose result the model reads them."""
     features: RunParts = NO_PARTS

@@ -3,6 +3,7 @@
 `Receipts` are the host's record. Nothing in them comes from what a model says.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,10 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.text import counted, one_line
 
 Done: TypeAlias = Literal["ok", "failed"]
+ReceiptKind: TypeAlias = Literal["written", "read", "removed", "command", "none"]
 NAMES_SHOWN: Final = 5
+CELLS_SHOWN: Final = 3
+CODE_CHARS: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,15 @@ class FileReceipt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NamedFile:
+    """A file that the answer names, and the receipt for it."""
+
+    name: str
+    receipt: ReceiptKind = "none"
+    """`command`: a program that code has started names the file. `none`: no cell has used it, and no command names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Receipts:
     """Actions of a run. The lists keep the last of each kind, the numbers count all."""
 
@@ -76,6 +89,8 @@ class Receipts:
     children: tuple[ChildReceipt, ...] = ()
     files_read: tuple[FileReceipt, ...] = ()
     files_written: tuple[FileReceipt, ...] = ()
+    named: tuple[NamedFile, ...] = ()
+    """The files that the answer names."""
     cells_run: int = 0
     cells_failed: int = 0
     commands_run: int = 0
@@ -97,6 +112,18 @@ class Receipts:
     def nothing_was_run(self) -> bool:
         """Whether the run has run no cell and no command, made no call and started no child."""
         return not (self.cells_run or self.commands_run or self.calls_made or self.children_ended)
+
+    @property
+    def grounds(self) -> str:
+        """The receipts on which the answer rests, in one line: its files, and the last cells by their numbers."""
+        if self.nothing_was_run:
+            return "no receipt: nothing was run"
+        first = self.cells_run - len(self.cells) + 1
+        cells = [*enumerate(self.cells, first)][-CELLS_SHOWN:]
+        parts = [f"{file.name}: {file.receipt}" for file in self.named if file.receipt != "none"]
+        parts += [f"cell {number}{' (failed)' * (cell.status == 'failed')}: {_quoted(cell.code)}" for number, cell in cells]
+        missing = ", ".join(file.name for file in self.named if file.receipt == "none")
+        return "; ".join([*(parts or [str(self)]), *([f"no receipt: {missing}"] if missing else [])])
 
     def __str__(self) -> str:
         if self.nothing_was_run:
@@ -129,6 +156,10 @@ def _counted(number: int, what: str, failed: int = 0, names: str = "", plural: s
     plural = "children" if what == "child" else plural
     many = f"{number:,} {plural}" if plural and number != 1 else counted(number, what)
     return f"{many}{f' ({more})' if more else ''}" if number else ""
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(one_line(text, CODE_CHARS), ensure_ascii=False)
 
 
 def _names(names: list[str]) -> str:

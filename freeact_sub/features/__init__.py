@@ -27,6 +27,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.agent_types import AgentTypesFeature  # noqa: PLC0415  # an agent without features imports none
     from freeact_sub.features.background import BackgroundFeature  # noqa: PLC0415
     from freeact_sub.features.compaction import CompactionFeature  # noqa: PLC0415
+    from freeact_sub.features.early import EarlyFeature  # noqa: PLC0415
     from freeact_sub.features.effects import EffectsFeature  # noqa: PLC0415
     from freeact_sub.features.files import FilesFeature, ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
@@ -48,6 +49,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         EffectsFeature(),  # its trials end before anybody looks at the files
         ReceiptsFeature(),  # a call that was denied has none, so the gate comes before
         BackgroundFeature(),  # its tools come first; hooks hear of an answer when no child is left behind
+        EarlyFeature(),  # before hooks: they hear of an answer that counts
         HooksFeature(hooks),  # innermost: they hear the result as the model reads it, and their notes stand in no receipt
         CompactionFeature(),  # beside calls; it hears hooks before it shortens
         UndoFeature(),  # after hooks: a prompt that they refuse is none that can be undone

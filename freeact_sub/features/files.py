@@ -6,7 +6,7 @@ of a run that are `HearsUsed`.
 
 Receipts are of cells, commands, calls, children and files, as the host saw them. `ReceiptBook` notes the actions of a run;
 `file_facts` finds at its end the digests of its files, and whether the files that its answer names exist. An agent without
-`FilesFeature` has no digests.
+`FilesFeature` has no digests. Before that, a model that would end is told what is left (`ReceiptsPart.left`).
 """
 
 import asyncio
@@ -22,10 +22,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, RetryPromptPart, ToolReturnPart
+
 from freeact_sub.agents.feature import EndedCall, Feature, FeatureAgent, Handler, Proceed, RequestedCall, RunPart, UsedKernel
 from freeact_sub.agents.life import TreeAgent, tree_agent
+from freeact_sub.agents.prompt import texts_of_people
 from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.root import whole_root
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, ShellCommand, ToolCall
+from freeact_sub.cells import CELL_TOOL
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import (
@@ -35,13 +40,15 @@ from freeact_sub.events.ending import (
     CommandReceipt,
     Done,
     FileReceipt,
+    NamedFile,
+    ReceiptKind,
     Receipts,
     RunStatus,
 )
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
 from freeact_sub.system.safe_files import NOT_LOOKED_INTO, work_folders
 from freeact_sub.text import code_title, one_line
-from freeact_sub.tools import TOOL_NAMES
+from freeact_sub.tools import is_harmless
 from freeact_sub.tools.children import Ask
 from freeact_sub.tools.execute import NO_OUTPUT
 
@@ -74,13 +81,16 @@ _NAME: Final = re.compile(
     r"(?P<name>(?:\.{0,2}/)?[\w.+-]+(?:/[\w.+-]+)*\.(?P<suffix>[A-Za-z][A-Za-z0-9]{0,7}))"
     r"(?![\w(*?{<$@/\\-]|\.\w)"
 )
+_MARKED: Final = re.compile(r"`([^`\n]+)`|\]\(([^)\s]+)\)")
+"""A name in code marks, or behind a link."""
+_BLOCK: Final = re.compile(r"^ *(```+|~~~+).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
 KEPT: Final = 30
 """Receipts of each kind that are kept."""
 NAME_CHARS: Final = 100
 COMMAND_CHARS: Final = 200
 PRINTED_CHARS: Final = 300
-_OWN: Final = TOOL_NAMES - {Ask.name}
-"""Tools without an effect of their own, or whose work has receipts of its own: cells and children."""
+_WORK: Final = frozenset({CELL_TOOL, "task", "delegate"})
+"""Tools whose work has receipts of its own: cells and children."""
 T = TypeVar("T")
 
 
@@ -97,6 +107,11 @@ class RunFiles:
     """Files and folders that existed before the run."""
     warnings: list[str] = field(default_factory=list)
     """Sentences for the parent."""
+
+    @property
+    def names(self) -> set[str]:
+        """All files that were read, written or removed."""
+        return {*self.read, *self.written, *self.removed}
 
     def undo(self, gone: Collection[str]) -> set[str]:
         """Forget writes to these paths and below, because they are gone; return the forgotten names."""
@@ -293,6 +308,8 @@ class FileFacts:
     """The number of files in neither list."""
     missing: tuple[str, ...] = ()
     """The files that the answer names, if none of them exists."""
+    named: tuple[NamedFile, ...] = ()
+    """The files that the answer names."""
 
 
 async def file_facts(files: RunFiles, answer: str, workspace: Path) -> FileFacts:
@@ -311,7 +328,9 @@ def _look(files: RunFiles, names: Collection[str], workspace: Path) -> FileFacts
             receipts = {
                 name: _receipt(name, root, deadline) for name in [*written[:MAX_FILE_RECEIPTS], *read[:MAX_FILE_RECEIPTS]]
             }
-        missing = missing_files(names, workspace, {*files.read, *files.written, *files.removed})
+        missing = missing_files(names, workspace, files.names)
+        kinds: dict[ReceiptKind, dict[str, None]] = {"removed": files.removed, "read": files.read, "written": files.written}
+        used = {_last_part(name): kind for kind, found in kinds.items() for name in found}
     except OSError:  # the workspace is gone; the answer is not
         return FileFacts()
     return FileFacts(
@@ -319,6 +338,7 @@ def _look(files: RunFiles, names: Collection[str], workspace: Path) -> FileFacts
         read=tuple(receipts[name] for name in read[:MAX_FILE_RECEIPTS]),
         left_out=len(read[MAX_FILE_RECEIPTS:]) + len(written[MAX_FILE_RECEIPTS:]),
         missing=missing,
+        named=tuple(NamedFile(name=name, receipt=used.get(_last_part(name), "none")) for name in names),
     )
 
 
@@ -346,10 +366,54 @@ def missing_files(names: Collection[str], workspace: Path, known: Collection[str
     """
     if not names or any(_is_there(name, workspace) for name in names):
         return ()
-    wanted = {PurePosixPath(name).name for name in names}
-    if wanted & {PurePosixPath(name).name for name in known} or wanted & _all_names(workspace):
-        return ()  # an answer need not name the folder
-    return tuple(names)
+    found = absent_files(names, workspace, known)
+    return found if len(found) == len(names) else ()
+
+
+def absent_files(names: Collection[str], workspace: Path, known: Collection[str]) -> tuple[str, ...]:
+    """Return each of these names that is no file in the workspace. Args: see `missing_files`."""
+    lost = [name for name in names if not _is_there(name, workspace)]
+    seen = {_last_part(name) for name in known} | _all_names(workspace) if lost else ()
+    return tuple(name for name in lost if _last_part(name) not in seen)  # an answer need not name the folder
+
+
+def _last_part(name: str) -> str:
+    return PurePosixPath(name).name
+
+
+def unfounded_files(
+    answer: str, workspace: Path, known: Collection[str], conversation: Sequence[ModelMessage]
+) -> tuple[str, ...]:
+    """Return the names of files for which an answer has no ground.
+
+    Names in code marks and links count one by one, others only if none of all names exists. Blocks of code are examples. A
+    name in a result of a call has its ground there; and one that both prompt and code name was looked for.
+    """
+    text = _BLOCK.sub("", answer)
+    names = absent_files(named_files(text), workspace, known)
+    if len(names) < len(named_files(text)):
+        marked = {match[1] or match[2] for match in _MARKED.finditer(text)}
+        names = tuple(name for name in names if name in marked)
+    if not names:
+        return ()
+    said, code, results = "\n".join(texts_of_people(conversation)), *_calls_in(conversation)
+    last = {name: _last_part(name) for name in names}
+    return tuple(name for name in names if last[name] not in results and not (last[name] in said and last[name] in code))
+
+
+def _calls_in(conversation: Sequence[ModelMessage]) -> tuple[str, str]:
+    """Return all calls of a conversation, and all results."""
+    calls = (call for message in conversation if isinstance(message, ModelResponse) for call in message.tool_calls)
+    parts = (part for message in conversation if isinstance(message, ModelRequest) for part in message.parts)
+    results = (_texts_of(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart))
+    return "\n".join(call.args_as_json_str() for call in calls), "\n".join(results)
+
+
+def _texts_of(content: Any) -> str:
+    """Return the text of a result, without its pictures."""
+    items = content if isinstance(content, list) else [content]
+    texts = (getattr(item, "content", item) for item in items if not hasattr(item, "data"))
+    return "\n".join(map(str, texts))
 
 
 def _is_there(name: str, workspace: Path) -> bool:
@@ -388,6 +452,11 @@ class ReceiptBook:
     _children: deque[ChildReceipt] = field(default_factory=_last)
     _numbers: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done."""
+        return not self._numbers
+
     def call(self, call: Call, status: Done, *, code: str = "", text: str = "") -> None:
         """Note a call that was run. Args: code: ran instead of a cell's own code. text: the result."""
         failed = status == "failed"
@@ -396,7 +465,7 @@ class ReceiptBook:
                 printed = "" if text == NO_OUTPUT else _end(text)
                 self._cells.append(CellReceipt(status=status, code=code_title(code or call.code), printed=printed))
                 self._count(cells_run=1, cells_failed=failed)
-            case McpCall() | ToolCall() if (name := _name(call)) not in _OWN:
+            case McpCall() | ToolCall() if not _is_own(name := _name(call)):
                 self._calls.append(CallReceipt(name=one_line(name, NAME_CHARS), status=status))
                 self._count(calls_made=1, calls_failed=failed)
 
@@ -413,7 +482,7 @@ class ReceiptBook:
 
     def receipts(self, files: FileFacts, *, has_model: bool) -> Receipts | None:
         """Return all receipts. None: Python code answers, and has done nothing that has one."""
-        if not has_model and not self._numbers:
+        if not has_model and self.is_empty:
             return None
         kept = len(self._cells) + len(self._commands) + len(self._calls) + len(self._children)
         totals = ("cells_run", "commands_run", "library_commands_run", "calls_made", "children_ended")
@@ -425,12 +494,23 @@ class ReceiptBook:
             **self._numbers,
             files_read=files.read,
             files_written=files.written,
+            named=tuple(map(self._with_command, files.named)),
             left_out=files.left_out + sum(self._numbers.get(name, 0) for name in totals) - kept,
         )
+
+    def _with_command(self, file: NamedFile) -> NamedFile:
+        last = _last_part(file.name)
+        is_in_command = file.receipt == "none" and any(last in ran.command for ran in self._commands)
+        return replace(file, receipt="command") if is_in_command else file
 
     def _count(self, **numbers: int) -> None:
         for name, number in numbers.items():
             self._numbers[name] = self._numbers.get(name, 0) + number
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a tool has no effect of its own, or its work has receipts of its own."""
+    return name in _WORK or (name != Ask.name and is_harmless(name))
 
 
 def _name(call: McpCall | ToolCall) -> str:
@@ -449,12 +529,15 @@ def _end(text: str) -> str:
 class ReceiptsPart(RunPart):
     """The receipts of one run."""
 
-    def __init__(self, agent: TreeAgent) -> None:
-        self.book, self._agent, self._found = ReceiptBook(), agent, FileFacts()
+    def __init__(self, agent: TreeAgent, feature: "ReceiptsFeature") -> None:
+        self.book, self._agent, self._feature, self._found = ReceiptBook(), agent, feature, FileFacts()
+        self._failed: tuple[str, int] | None = None
+        """The title of the model's last cell, if it failed and nothing has run since, and the denials before it."""
 
     async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
         """Give a receipt for a call that ran, however it ended."""
-        code = call.args["code"] if call.is_changed else ""
+        code, denied = call.args["code"] if call.is_changed else "", self._agent.run.denied
+        action = call.call
         try:
             ended = await proceed()
         except ApprovalDeniedError:
@@ -464,7 +547,32 @@ class ReceiptsPart(RunPart):
             raise
         if ended.outcome != "denied":
             self.book.call(call.call, "ok" if ended.outcome == "success" else "failed", code=code, text=ended.text)
+        if call.by == "model" and (call.name in _WORK or not _is_own(call.name)):
+            self._failed = None
+            if isinstance(action, CodeAction) and ended.outcome == "failed":
+                self._failed = code_title(code or action.code), denied
         return ended
+
+    async def left(self, answer: str) -> Sequence[str]:
+        """Return a last cell that failed, if no "no" of a person or a rule has stopped it, and files that do not exist."""
+        title, denied = self._failed or ("", 0)
+        is_left = title and denied == self._agent.run.denied
+        facts = [f"the last cell failed, and nothing has run since: {title}"] if is_left else []
+        if missing := await self._unfounded(answer):
+            facts.append(f"the answer names files that do not exist: {', '.join(missing)}")
+        return facts
+
+    async def _unfounded(self, answer: str) -> Sequence[str]:
+        """Return files; none of a root that has done nothing, of a typed answer, and where the agent has other files."""
+        run, has_worked = self._agent.run, self._agent.parent is not None or not self.book.is_empty
+        said = next((each.text for each in reversed(run.conversation) if isinstance(each, ModelResponse)), None)
+        if not has_worked or said != answer or not named_files(answer):
+            return ()
+        if whole_root(self._feature.root).callers_loop.kernel.has_own_files:
+            return ()
+        used = [name for part in run.features.all(FilesPart) for name in part.files.names]
+        workspace = self._agent.shared.config.workspace
+        return await asyncio.to_thread(unfounded_files, answer, workspace, used, run.conversation)
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
         """Give a receipt for a program that code starts."""
@@ -497,4 +605,4 @@ class ReceiptsFeature(Feature):
 
     def run(self, agent: FeatureAgent) -> RunPart:
         """Keep the receipts of the run."""
-        return ReceiptsPart(tree_agent(agent))
+        return ReceiptsPart(tree_agent(agent), self)

@@ -175,6 +175,7 @@ def receipt_lines(event: ev.AgentFinished) -> list[str]:
     lines += [f"child: {short_id(child.agent_id)} ({child.status.replace('_', ' ')})" for child in made.children]
     for what, files in (("read", made.files_read), ("written", made.files_written)):
         lines += [f"{what}: {file.path}{_digest(file)}" for file in files]
+    lines += [f"no receipt: {file.name}" for file in made.named if file.receipt == "none"]
     return [one_line(line, 300) for line in [*lines, *([f"{made.left_out:,} more receipts"] if made.left_out else [])]]
 
 

@@ -43,7 +43,7 @@ os.chdir("..")
     assert child_end(events).files_written == ()
     assert result.files_read == ()
     [report] = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
-    assert report.endswith(" s; receipts: 2 cells; 3 files read]\nok")
+    assert " s; receipts: 2 cells; 3 files read]\n[RECEIPTS] cell 1: " in report
 
 
 async def test_what_programs_write_is_not_told_of(make, tmp_path):

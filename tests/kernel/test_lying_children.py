@@ -106,7 +106,7 @@ def names():
 
 
 async def test_each_lie_is_visible_in_the_report(tmp_path, names):
-    scripts = {name: [*([cell(code)] for code in LIES[name][1]), LIES[name][0]] for name in names}
+    scripts = {name: [*([cell(code)] for code in LIES[name][1]), *[LIES[name][0]] * 2] for name in names}
     scripts |= {"inner": [cell("open('inner.txt', 'w').close(); 1"), "inner"], "lost": [cell("1")] * 3}
     root = [[task(name, description=name)] for name in names]
     reports = []

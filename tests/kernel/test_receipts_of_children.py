@@ -24,8 +24,8 @@ async def test_a_childs_receipts_are_in_its_result_in_the_report_and_for_code(tm
     look = "r = agent.task('child')\nprint(r.receipts.cells_failed, r.receipts.files_written[0].path, r.missing_files)"
     script = {
         "root": [[task("child", description="works")], [task("idle", description="idle")], [cell(look)], "done"],
-        "child": [[cell(WORKS)], [cell("print(n, 'characters')")], [cell("1 / 0")], "It is in report.csv."],
-        "idle": ["I ran all tests and wrote summary.csv."],
+        "child": [[cell(WORKS)], [cell("print(n, 'characters')")], [cell("1 / 0")], *["It is in report.csv."] * 2],
+        "idle": ["I ran all tests and wrote summary.csv."] * 2,
     }
     async with Agent(Config(workspace=tmp_path, mode="auto"), model=ScriptedModel(script)) as agent:
         events, result = await read(agent.run("root"))

@@ -59,7 +59,7 @@ async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_th
     )
     status, *rest = (await report(replace(result, receipts=Receipts(cells_run=1)), tmp_path)).splitlines()
     assert status.endswith(" s; receipts: 1 cell; 1 file read; files written: w]")
-    assert rest == ["[WARNING] one", "[WARNING] two", "[WARNING] More of these: 1", "ok"]
+    assert rest == ["[WARNING] one", "[WARNING] two", "[WARNING] More of these: 1", "[RECEIPTS] 1 cell", "ok"]
 
 
 @each(

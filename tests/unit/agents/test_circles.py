@@ -27,7 +27,7 @@ async def test_a_model_that_repeats_a_failing_call_is_told_once_and_then_its_run
 
 
 async def test_the_same_error_of_different_calls_is_no_circle(make):
-    script = [*([cell(f"x{number} = {number}\nundefined")] for number in range(8)), "Nothing is defined."]
+    script = [*([cell(f"x{number} = {number}\nundefined")] for number in range(8)), *["Nothing is defined."] * 2]
     async with make(script) as agent:
         events, result = await read(agent.run("go"))
     assert (result.status, result.output) == ("completed", "Nothing is defined.")

@@ -5,7 +5,7 @@ import os
 from support.sample_events import CHILD
 from support.tables import each
 
-from freeact_sub.agents.child import status_line
+from freeact_sub.agents.child import report, status_line
 from freeact_sub.agents.results import RunResult
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, ToolCall
 from freeact_sub.events import AgentEvent, AgentFinished
@@ -121,3 +121,19 @@ def test_python_code_has_no_receipts_unless_it_has_done_something():
     assert receipts_of({"cells": 3}) is None
     assert receipts_of(None) is None
     assert receipts_of({"cells_run": 3}) == Receipts(cells_run=3)
+
+
+async def test_a_report_lists_the_receipts_of_an_answer_and_says_where_there_is_none(tmp_path):
+    files = RunFiles(key="k", label="l", read={"in/a.csv": None}, written={"b.csv": None}, removed={"old.md": None})
+    book = ReceiptBook()
+    for number in range(5):
+        book.call(CodeAction(code=f"# step {number}\nx"), "failed" if number == 3 else "ok")
+    book.command(ShellCommand(command="make c.pdf"))
+    facts = await file_facts(files, "From a.csv I made b.csv, out/c.pdf and d.png; old.md is gone.", tmp_path)
+    made = book.receipts(facts, has_model=True)
+    shown = "a.csv: read; b.csv: written; out/c.pdf: command; old.md: removed"
+    cells = 'cell 3: "step 2"; cell 4 (failed): "step 3"; cell 5: "step 4"'
+    assert made.grounds == f"{shown}; {cells}; no receipt: d.png"
+    result = RunResult(value="ok", status="completed", agent_id="a", receipts=made)
+    assert (await report(result, tmp_path)).splitlines()[1:] == [f"[RECEIPTS] {made.grounds}", "ok"]
+    assert receipt_lines(AgentFinished(**CHILD, status="completed", receipts=made))[-1] == "no receipt: d.png"

@@ -15,6 +15,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Cod
 from freeact_sub.testing import first_prompt, prompts
 
 FULL = {"mode": "full"}
+MORE = "notes = globals().get('notes', []) + ['b']; print(notes)"
 
 
 def responses(messages):
@@ -52,7 +53,7 @@ class Reviewer:
         self.seen = as_read(messages)
         if len(self.seen) == 1:
             return self.first[done]
-        return cell("notes.append('b'); print(notes)") if isinstance(messages[-1].parts[-1], UserPromptPart) else self.then
+        return cell(MORE) if isinstance(messages[-1].parts[-1], UserPromptPart) else self.then
 
 
 def on(prompt="and now?", **arguments):

@@ -36,7 +36,7 @@ BOUND = {"budget": {"turns": 2}}
 CASES = {
     "an answer": (["done"], {}),
     "cells": ([[cell("x = 1")], [cell("print(x)")], "1"], {}),
-    "a cell that fails": ([[cell("1 / 0")], "no"], {}),
+    "a cell that fails": ([[cell("1 / 0")], "no", "no"], {}),
     "calls side by side": ([[cell("x = 1"), cell("print(2)")], "2"], {}),
     "text beside a call": ([["I look.", cell("print(2)")], "2"], {}),
     "an unknown tool": ([[ToolCallPart("nothing", {})], [cell("x = 1")], "done"], {}),
@@ -54,6 +54,7 @@ CASES = {
     "a denial": ([[cell("x = 1")], "done"], {"mode": "ask", "headless": "deny"}),
     "a denial that ends": ([[cell("x = 1")], "done"], {"mode": "ask", "headless": "deny", "on_denial": "end"}),
 }
+NEEDED = {"a child": ("files",), "a cell that fails": ("early", "files")}
 
 
 def plain(value):
@@ -104,7 +105,7 @@ async def seen(agent, *prompts, cancel=False):
 
 @pytest.mark.features("background", "plan", "questions")  # requests name their tools
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.features("receipts")) if case == "a child" else case for case in CASES]
+    "case", [pytest.param(case, marks=pytest.mark.features(*NEEDED[case])) if case in NEEDED else case for case in CASES]
 )
 async def test_a_run_is_as_it_was_recorded(make, monkeypatch, case):
     sent, request_stream = [], ScriptedModel.request_stream

@@ -27,7 +27,7 @@ async def test_a_plan_is_on_the_stream_of_its_agent_and_nobody_is_asked(make, mo
     script = [
         [update("in_progress", "pending", explanation="as\nasked\x1b[2J")],
         [update("completed", "in_progress")],
-        "done",
+        *["done"] * 2,
     ]
     async with make(script, config={"mode": mode}) as agent:
         events, result = await read(agent.run("go"))

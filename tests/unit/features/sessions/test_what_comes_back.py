@@ -245,7 +245,7 @@ async def test_without_a_session_a_conversation_that_goes_on_reads_that_its_kern
         await read(agent.run("x = 1"))
     async with make(runs_its_prompt, config=FULL, history=agent.history) as again:
         events, _ = await read(again.run("x"))
-        assert as_read(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+        assert as_read(again.history)[1].startswith("[Your kernel is new: the variables and imports")
         assert "came back" not in " ".join(event.content for event in of_kind(events, Notice))
 
 
