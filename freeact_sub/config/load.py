@@ -19,7 +19,14 @@ from pydantic import BaseModel, ValidationError
 
 from freeact_sub.config.hooks import HOOKS_FILE, scripts_of_type
 from freeact_sub.config.parsing import SHOWN, check, parse_json, parse_jsonc, parse_toml, plain_json, text_of_file
-from freeact_sub.config.project_texts import COMMANDS, INSTRUCTION_FILES, OWN_SKILLS, PROJECT_SKILLS, nested_files
+from freeact_sub.config.project_texts import (
+    COMMANDS,
+    INSTRUCTION_FILES,
+    MEMORY_FILE,
+    OWN_SKILLS,
+    PROJECT_SKILLS,
+    nested_files,
+)
 from freeact_sub.config.schema import (
     AGENT_TYPES,
     CONFIG_FILE,
@@ -105,7 +112,7 @@ def load_config(
     for name, paths in {
         "permission_files": (folder / PERMISSIONS_FILE, own / PERMISSIONS_FILE.name),
         "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
-        "instruction_files": tuple(folder / name for name in INSTRUCTION_FILES),
+        "instruction_files": tuple(folder / name for name in (*INSTRUCTION_FILES, MEMORY_FILE)),
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
         "skill_folders": (*(folder / name for name in PROJECT_SKILLS), own / OWN_SKILLS, Path.home() / PROJECT_SKILLS[0]),
         "hook_files": (folder / HOOKS_FILE, own / HOOKS_FILE.name),

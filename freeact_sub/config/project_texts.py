@@ -24,6 +24,8 @@ from freeact_sub.system.safe_files import MAX_BYTES, files_in, is_folder, read_f
 
 INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 """The files that `load_config` looks for in a workspace and in its folders."""
+MEMORY_FILE: Final = Path(".freeact") / "memory.md"
+"""Notes of earlier sessions, trusted as instructions are; `features/memory.py` lets models read them."""
 COMMANDS: Final = Path(".agents") / "commands"
 """The commands of a workspace: a prompt each."""
 MAX_CHARS: Final = 20_000
@@ -91,8 +93,9 @@ def instructions_by_folder(contents: Mapping[Path, bytes], workspace: Path) -> d
 
 
 def instructions_for_all(contents: Mapping[Path, bytes], workspace: Path) -> str:
-    """Return the text of all other files, which stands in the system prompt."""
-    return instructions_of({path: content for path, content in contents.items() if not is_nested(path, workspace)})
+    """Return the text of all other files but the memory, which stands in the system prompt."""
+    is_other = {path: is_nested(path, workspace) or path == workspace / MEMORY_FILE for path in contents}
+    return instructions_of({path: content for path, content in contents.items() if not is_other[path]})
 
 
 def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:

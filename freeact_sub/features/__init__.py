@@ -33,6 +33,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
     from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
     from freeact_sub.features.mcp_client.client import McpClientFeature  # noqa: PLC0415
+    from freeact_sub.features.memory import MemoryFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
     from freeact_sub.features.questions import QuestionsFeature  # noqa: PLC0415
     from freeact_sub.features.quotes import QuotesFeature  # noqa: PLC0415
@@ -55,8 +56,9 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         UndoFeature(),  # after hooks: a prompt that they refuse is none that can be undone
         SkillsFeature(),  # after hooks: nor is a skill announced that came with it
         InstructionsFeature(),  # beside calls; it hears what files report
-        QuestionsFeature(),  # these two only give tools, and models read theirs in this order
+        QuestionsFeature(),  # these only give tools, and models read theirs in this order
         PlanFeature(),
+        MemoryFeature(),
         *_installed(),
     ]
 

@@ -27,7 +27,7 @@ class EffectLine:
 def is_tried(request: ev.ApprovalRequest) -> bool:
     """Return whether front ends show a call's effects, or why these are unknown."""
     effects = request.effects
-    return isinstance(request.call, CodeAction) and (effects is None or not effects.off)
+    return (effects is None or not effects.off) if isinstance(request.call, CodeAction) else are_seen(effects)
 
 
 def are_seen(effects: ev.Effects | None) -> TypeGuard[ev.Effects]:
@@ -102,6 +102,8 @@ def _head(effects: ev.Effects) -> EffectLine:
     if effects.status == "stopped":
         asks = ", and asks again there" if effects.cell is None else ""
         return EffectLine("warning", f"tried, and stopped: {whole_line(effects.reason)}. A yes runs it for real{asks}")
+    if effects.cell is None:
+        return EffectLine("head", "a yes writes:")
     if effects.cell == "error":
         return EffectLine("warning", "tried: it ends with an error")
     variables = [change for change in effects.variables if not change.imported]

@@ -36,6 +36,7 @@ _TOOLS: Final = {
     "ask": ("asks a model", "question to a model"),
     "ask_parent": ("asks its parent", "question to its parent"),
     "ask_user": ("asks you", "question to you"),
+    "remember": ("notes a fact", "note"),
 }
 """Words for a call of each of our tools, and in place of the tool's name."""
 PLAN_MARKS: Final[dict[PlanStatus, str]] = {"pending": "○", "in_progress": "●", "completed": "✓", "failed": "✗"}

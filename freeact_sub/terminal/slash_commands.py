@@ -210,13 +210,14 @@ async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
 def tools(person: "Person", _rest: str) -> None:
     """`/tools`."""
     from freeact_sub.features.background import Subagents  # noqa: PLC0415  # slow to import
+    from freeact_sub.features.memory import Remember  # noqa: PLC0415
     from freeact_sub.features.plan import UpdatePlan  # noqa: PLC0415
     from freeact_sub.features.questions import AskUser  # noqa: PLC0415
     from freeact_sub.tools import TOOLS, load_definition  # noqa: PLC0415
 
     config = person.present.config
     spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")
-    tools = (*TOOLS, Subagents(), AskUser(), UpdatePlan())
+    tools = (*TOOLS, Subagents(), AskUser(), UpdatePlan(), Remember())
     names = [tool.name for tool in tools if tool.name not in spawning]
     words = {name: load_definition(name).description or "" for name in names}
     lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
@@ -279,6 +280,13 @@ def _trust_text(workspace: Path) -> str:
     except ConfigError as error:
         return str(error)
     return "you have seen all settings of this workspace as they are now"
+
+
+def memory(person: "Person", _rest: str) -> None:
+    """`/memory`."""
+    from freeact_sub.features.memory import memory_text  # noqa: PLC0415  # slow to import
+
+    _tell(person, lambda: memory_text(person.present.config))
 
 
 def export(person: "Person", rest: str) -> None:
@@ -636,6 +644,7 @@ COMMANDS: Final = (
     ),
     Command("/mcp", "list the MCP servers", _mcp),
     Command("/tools", "list the agent's tools", tools),
+    Command("/memory", "show the notes for later sessions in this folder, and where they are", memory),
     Command("/permissions", "list the rules, or show what they decide about a command", permissions, usage="[command]"),
     Command("/diff", "show how files have changed since the last prompt, or the last N", diff, usage="[N]"),
     Command(

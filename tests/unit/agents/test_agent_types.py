@@ -64,8 +64,11 @@ async def test_a_child_of_a_type_has_its_prompt_and_tools_and_its_parent_is_told
     assert "About reader" not in script.instructions["read it"]
     assert script.instructions["read it"].endswith("Read only.")
     spawning = {"delegate", "subagents", "task"}
-    assert script.tools["root"] == {"ask", "ask_user", "execute_ipython_cell", "reset_kernel", "update_plan"} | spawning
-    assert script.tools["read it"] == {"ask", "ask_user", "execute_ipython_cell", "update_plan"}
+    assert (
+        script.tools["root"]
+        == {"ask", "ask_user", "execute_ipython_cell", "remember", "reset_kernel", "update_plan"} | spawning
+    )
+    assert script.tools["read it"] == {"ask", "ask_user", "execute_ipython_cell", "remember", "update_plan"}
     assert script.tools["write it"] == {"execute_ipython_cell"}
     [notice] = of_kind(events, Notice)
     file = config["agent_folders"][0] / "broken.md"
@@ -128,7 +131,7 @@ async def test_denied_tools_of_a_type_are_denied_to_descendants_and_selected_one
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
     assert script.tools["one"] == {"task"}
-    assert script.tools["two"] == {"ask", "ask_user", "execute_ipython_cell", "update_plan"}
+    assert script.tools["two"] == {"ask", "ask_user", "execute_ipython_cell", "remember", "update_plan"}
 
 
 async def test_a_plain_child_has_its_parent_s_type(make, types):
@@ -314,7 +317,15 @@ async def test_an_agent_without_task_starts_no_child_by_any_way(make, types):
         agents.append(agent)
         events, result = await read(agent.run("root"))
     assert result.status == "completed"
-    assert script.tools["work"] == {"ask", "ask_user", "execute_ipython_cell", "reset_kernel", "update_plan", "use_the_sdk"}
+    assert script.tools["work"] == {
+        "ask",
+        "ask_user",
+        "execute_ipython_cell",
+        "remember",
+        "reset_kernel",
+        "update_plan",
+        "use_the_sdk",
+    }
     assert len(of_kind(events, AgentStarted)) == 2, "the root and the one that works alone"
     told = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "use_the_sdk"]
     assert "type 'alone'" in told[0]

@@ -103,7 +103,7 @@ async def seen(agent, *prompts, cancel=False):
     return {"events": sorted(map(str, events)), "results": plain(results), "history": history}
 
 
-@pytest.mark.features("background", "plan", "questions")  # requests name their tools
+@pytest.mark.features("background", "memory", "plan", "questions")  # requests name their tools
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.features(*NEEDED[case])) if case in NEEDED else case for case in CASES]
 )

@@ -9,13 +9,14 @@ from support.tables import each
 
 from freeact_sub.features.background import AskParent, Subagents
 from freeact_sub.features.mcp_client.toolset import SEARCH
+from freeact_sub.features.memory import Remember
 from freeact_sub.features.plan import UpdatePlan
 from freeact_sub.features.questions import AskUser
 from freeact_sub.tools import TOOL_NAMES, AgentToolset, is_harmless, load_definition
 from freeact_sub.tools import TOOLS as OF_CORE
 
 FOLDER = Path(__file__).parents[3] / "tools"
-TOOLS = (*OF_CORE, Subagents(), AskParent(), AskUser(), UpdatePlan())
+TOOLS = (*OF_CORE, Subagents(), AskParent(), AskUser(), UpdatePlan(), Remember())
 """In the order in which a model has them."""
 
 
@@ -25,7 +26,7 @@ def test_every_file_has_a_tool_and_every_tool_a_file():
     assert {name for name in (*TOOL_NAMES, "a tool of somebody") if is_harmless(name)} == harmless
 
 
-@pytest.mark.features("background", "plan", "questions")
+@pytest.mark.features("background", "memory", "plan", "questions")
 async def test_a_model_has_the_tools_in_this_order(make):
     seen = []
 
