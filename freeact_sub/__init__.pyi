@@ -146,6 +146,7 @@ from freeact_sub.events.ending import (
     ChildReceipt as ChildReceipt,
     CommandReceipt as CommandReceipt,
     FileReceipt as FileReceipt,
+    NamedFile as NamedFile,
     Receipts as Receipts,
 )
 from freeact_sub.events.progress import (

@@ -470,8 +470,8 @@ class Config(Section):
     """A text added to every agent's system prompt."""
     instruction_files: Paths = default(())
     """Files whose text is added to every agent's system prompt, up to 20,000 characters in total, relative to the workspace;
-    `load_config()` adds `AGENTS.md` and `CLAUDE.md` of the workspace and of its folders. One in a folder is read by an agent
-    that uses a file there (docs/terminal.md)."""
+    `load_config()` adds `AGENTS.md` and `CLAUDE.md` of the workspace and of its folders, and the notes `.freeact/memory.md`.
+    One in a folder is read by an agent that uses a file there (docs/terminal.md)."""
     budget: Given[RootBudget, Budget | Table] = default(RootBudget())
     """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)

@@ -90,6 +90,7 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "broken": lambda _: [Broken()],
     "silent": lambda _: [when("a file that never comes")],
     "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
+    "remember": lambda names: [ToolCallPart("remember", {"fact": " ".join(names)}), "it is noted"],
     "ask": lambda names: [[ToolCallPart("ask_user", ASKED[name]) for name in names], "the answers are there"],
 }
 """What the model does, by the first word of the prompt; it gets the others."""
