@@ -9,7 +9,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 
 OF_AGENTS := $(addprefix tests/unit/agents/,undo/test_modes.py \
 	test_attribution.py test_receipts.py test_background.py test_forgotten.py test_hooks_of_agents.py test_compaction.py \
-	test_loaded_texts.py test_features.py test_agent_types.py)
+	test_loaded_texts.py test_features.py test_agent_types.py test_early.py test_memory.py)
 OF_FEATURES := $(OF_AGENTS) $(addprefix tests/unit/features/sessions/,test_recording.py test_compacted.py) tests/unit/tools
 
 .PHONY: demo test test-fast test-all test-for test-without test-bare check format docs docs-serve live bench clean
