@@ -31,6 +31,7 @@ from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.root import whole_root
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, ShellCommand, ToolCall
 from freeact_sub.cells import CELL_TOOL
+from freeact_sub.config.schema import ON_THIS_MACHINE
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Notice
 from freeact_sub.events.ending import (
@@ -499,9 +500,11 @@ class ReceiptBook:
         )
 
     def _with_command(self, file: NamedFile) -> NamedFile:
-        last = _last_part(file.name)
-        is_in_command = file.receipt == "none" and any(last in ran.command for ran in self._commands)
-        return replace(file, receipt="command") if is_in_command else file
+        return replace(file, receipt="command") if file.receipt == "none" and self.has_command(file.name) else file
+
+    def has_command(self, name: str) -> bool:
+        """Return whether a command names a file."""
+        return any(_last_part(name) in ran.command for ran in self._commands)
 
     def _count(self, **numbers: int) -> None:
         for name, number in numbers.items():
@@ -568,11 +571,12 @@ class ReceiptsPart(RunPart):
         said = next((each.text for each in reversed(run.conversation) if isinstance(each, ModelResponse)), None)
         if not has_worked or said != answer or not named_files(answer):
             return ()
-        if whole_root(self._feature.root).callers_loop.kernel.has_own_files:
+        config, kernel = self._agent.shared.config, whole_root(self._feature.root).callers_loop.kernel
+        if kernel.has_own_files or config.kernel.provider not in ON_THIS_MACHINE:
             return ()
         used = [name for part in run.features.all(FilesPart) for name in part.files.names]
-        workspace = self._agent.shared.config.workspace
-        return await asyncio.to_thread(unfounded_files, answer, workspace, used, run.conversation)
+        missing = await asyncio.to_thread(unfounded_files, answer, config.workspace, used, run.conversation)
+        return [name for name in missing if not self.book.has_command(name)]
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
         """Give a receipt for a program that code starts."""
