@@ -56,7 +56,7 @@ def tell(name: str, result: RunResult[str]) -> None:
 
 SCRIPT = {
     TASKS["works"]: [[ToolCallPart("execute_ipython_cell", {"code": WORK.strip()})], "17.33"],
-    TASKS["talks"]: ["All 12 tests pass. The summary is in summary.md."],
+    TASKS["talks"]: ["All 12 tests pass. The summary is in summary.md."] * 2,  # it is asked once more
     TASKS["counts"]: ["4", "3"],
 }
 

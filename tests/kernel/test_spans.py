@@ -172,7 +172,7 @@ raise ValueError("{SECRET}")
 
 async def test_commands_actions_and_cells_tell_how_they_ended_and_nothing_of_what_was_said(tmp_path, exporter):
     exporter.clear()
-    model = script([cell(FAILING)])
+    model = script([cell(FAILING)], "done")
     config = Config(workspace=tmp_path, mode="ask")
     silent = Instrumentation(settings=InstrumentationSettings(include_content=False))
     async with Agent(config, model=model, capabilities=[silent], session="new") as agent:

@@ -356,4 +356,4 @@ open("made/a.txt").read()
     assert end.files_written == ("made/a.txt", "whole.txt", "made/b.txt")
     assert result.files_written == ()
     [report] = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
-    assert "; files written: made/a.txt, whole.txt, made/b.txt]\nok" in report
+    assert "; files written: made/a.txt, whole.txt, made/b.txt]\n[RECEIPTS] " in report
