@@ -453,11 +453,6 @@ class ReceiptBook:
     _children: deque[ChildReceipt] = field(default_factory=_last)
     _numbers: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was done."""
-        return not self._numbers
-
     def call(self, call: Call, status: Done, *, code: str = "", text: str = "") -> None:
         """Note a call that was run. Args: code: ran instead of a cell's own code. text: the result."""
         failed = status == "failed"
@@ -483,7 +478,7 @@ class ReceiptBook:
 
     def receipts(self, files: FileFacts, *, has_model: bool) -> Receipts | None:
         """Return all receipts. None: Python code answers, and has done nothing that has one."""
-        if not has_model and self.is_empty:
+        if not has_model and not self._numbers:
             return None
         kept = len(self._cells) + len(self._commands) + len(self._calls) + len(self._children)
         totals = ("cells_run", "commands_run", "library_commands_run", "calls_made", "children_ended")
@@ -567,9 +562,9 @@ class ReceiptsPart(RunPart):
 
     async def _unfounded(self, answer: str) -> Sequence[str]:
         """Return files; none of a root that has done nothing, of a typed answer, and where the agent has other files."""
-        run, has_worked = self._agent.run, self._agent.parent is not None or not self.book.is_empty
+        run, done = self._agent.run, self.book.receipts(FileFacts(), has_model=False)
         said = next((each.text for each in reversed(run.conversation) if isinstance(each, ModelResponse)), None)
-        if not has_worked or said != answer or not named_files(answer):
+        if (self._agent.parent is None and done is None) or said != answer or not named_files(answer):
             return ()
         config, kernel = self._agent.shared.config, whole_root(self._feature.root).callers_loop.kernel
         if kernel.has_own_files or config.kernel.provider not in ON_THIS_MACHINE:
