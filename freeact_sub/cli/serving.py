@@ -85,11 +85,12 @@ def settings_in(folder: Path, options: argparse.Namespace) -> "Config":
     """
     from freeact_sub.cli.first_start import with_project_python  # noqa: PLC0415  # slow, as the next ones
     from freeact_sub.cli.settings import trusted_settings  # noqa: PLC0415
+    from freeact_sub.kernels.wall.sandbox import has_wall  # noqa: PLC0415
     from freeact_sub.models.build import check_name  # noqa: PLC0415
 
     arguments = {**load_arguments(options), "workspace": folder}
     config = trusted_settings(arguments)
-    if sys.platform != "linux" or config.kernel.sandbox == "off":  # no wall
+    if not has_wall(config.kernel):
         config = trusted_settings({**arguments, "usual": None})
     if not config.model:
         config = with_found_model(config)

@@ -172,10 +172,10 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
 
 def _config(options: argparse.Namespace, settings: "Settings") -> "Config":
     from freeact_sub.cli.first_start import with_project_python  # noqa: PLC0415
+    from freeact_sub.kernels.wall.sandbox import has_wall  # noqa: PLC0415
 
     config = settings(headless="auto")
-    has_wall = sys.platform == "linux" and config.kernel.sandbox != "off"
-    if "mode" not in config.model_fields_set and has_wall:
+    if "mode" not in config.model_fields_set and has_wall(config.kernel):
         config = config.model_copy(update={"mode": "auto"})
     return with_project_python(config, options)
 

@@ -36,6 +36,7 @@ from freeact_sub.kernels.wire.channels import CHANNELS, ChannelName, KernelChann
 from freeact_sub.modes import Mode
 from freeact_sub.pythons.about import for_model, lent
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep
+from freeact_sub.system.process import missing_for_forks
 
 KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 """The agent keeps its own history; IPython's costs a database and a thread."""
@@ -131,7 +132,8 @@ class LocalLauncher(Launcher, Protocol):
     def branch(self, spec: KernelSpec, branches: Branches) -> Launcher:
         """Raises KernelBranchError: only a forked kernel can be branched."""
         del spec, branches
-        raise KernelBranchError("only a forked kernel can be branched, on Linux, with kernel.provider = 'fork'")
+        why = f"this system has no {lacks}" if (lacks := missing_for_forks()) else "it needs kernel.provider = 'fork'"
+        raise KernelBranchError(f"only a forked kernel can be branched: {why}")
 
     async def _prepare(self) -> dict[str, str]:
         """Makes the kernel's folders and its wall, and returns the environment of its process."""

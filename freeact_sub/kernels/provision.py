@@ -18,7 +18,7 @@ from traitlets import Dict, Unicode
 
 from freeact_sub.kernels.wall.sandbox import wall_script
 from freeact_sub.system.closing import end_guarded, end_with_loop, forget
-from freeact_sub.system.guard import ENDING, GUARD_COMMAND
+from freeact_sub.system.guard import ENDING, GUARD_COMMAND, open_pidfd
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 
@@ -38,7 +38,7 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
         if self._exit is None:
             end_with_loop(self.end_guard)
             self._exit = asyncio.get_running_loop().create_future()
-            self._pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None
+            self._pidfd = open_pidfd(self.process.pid)
             if self._pidfd is not None:
                 asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
             else:

@@ -37,6 +37,7 @@ from freeact_sub.notebook.magic_options import agent_options, parse, resume_opti
 from freeact_sub.notebook.peer import NO_COPY, Handlers, Peer, PeerLostError
 from freeact_sub.sessions import session_store
 from freeact_sub.system.closing import carry_out
+from freeact_sub.system.guard import POLL_SECONDS, open_pidfd
 
 NEW: Final = "new"
 CLOSE_SECONDS: Final = 30.0
@@ -340,17 +341,20 @@ async def load_client() -> None:
 
 
 async def process_ended(process: int) -> None:
-    """Waits for the end of another process; for ever where the system has no means for that."""
-    if not hasattr(os, "pidfd_open"):
-        await asyncio.Event().wait()
-    with contextlib.suppress(ProcessLookupError):
-        descriptor, ended, loop = os.pidfd_open(process), asyncio.Event(), asyncio.get_running_loop()
-        loop.add_reader(descriptor, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+    """Waits for the end of another process."""
+    descriptor, ended, loop = open_pidfd(process), asyncio.Event(), asyncio.get_running_loop()
+    if descriptor is None:  # it has ended, or the system has no such descriptors
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                await asyncio.sleep(POLL_SECONDS)
+        return
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def serve(kernel: int, connection: socket.socket, answers: socket.socket) -> None:

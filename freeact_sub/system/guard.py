@@ -161,10 +161,10 @@ def reap(child: int) -> int | None:
 
 def end_all() -> None:
     """Kills every process below us, until none is left."""
-    if not sys.platform.startswith("linux") and os.getpgrp() == os.getpid():
+    if children() is None and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGTERM)  # we take note of it and stay
     for attempt in range(KILL_ROUNDS):
-        for pid in children():
+        for pid in children() or ():
             kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -193,14 +193,16 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def children() -> list[int]:
-    """Returns our child processes, including adopted orphans."""
+def children() -> list[int] | None:
+    """Returns our child processes, including adopted orphans. None: the system does not list processes."""
     me, found = os.getpid(), []
     try:
         with os.scandir("/proc") as entries:
             pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     except OSError:
-        return []
+        return None
+    if me not in pids:
+        return None
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib would double the start-up time
@@ -215,7 +217,7 @@ def children() -> list[int]:
 
 def prctl(option: int, value: int) -> None:
     """Calls `prctl`. Linux only; elsewhere the caller's other means have to do."""
-    if sys.platform == "linux":
+    with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 

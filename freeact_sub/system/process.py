@@ -6,6 +6,8 @@ hook, no command, no test of the machine's wall. Some are meant, and are kept: S
 the background), and the signals of job control. Priority, limits and the mask of file modes are its own to decide.
 """
 
+import ctypes
+import functools
 import os
 import random
 import select
@@ -15,6 +17,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
+
+from freeact_sub.system.guard import open_pidfd
+
+PR_GET_CHILD_SUBREAPER: Final = 37
 
 
 def stat_fields(process: int | Literal["self"]) -> list[str]:
@@ -35,6 +41,26 @@ def ancestors(process: int) -> Iterator[int]:
             return
         if process:
             yield process
+
+
+@functools.cache
+def missing_for_forks(*, pidfds: bool = False) -> str:
+    """Return the means that copies of live processes need and this system lacks, in words. Empty: it has them.
+
+    Without them nobody knows all threads of a process, or the processes that an ended one has left.
+
+    Args:
+        pidfds: Whether descriptors of processes are needed too.
+    """
+    lacks = [] if Path(f"/proc/self/task/{os.getpid()}/children").exists() else ["`/proc` that lists threads and children"]
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None or prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0):
+        lacks.append("child subreapers (`prctl`)")
+    if pidfds and (descriptor := open_pidfd(os.getpid())) is not None:
+        os.close(descriptor)
+    elif pidfds:
+        lacks.append("pidfds")
+    return ", no ".join(lacks)
 
 
 MEANT: Final = frozenset(

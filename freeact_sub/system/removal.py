@@ -4,7 +4,6 @@ import contextlib
 import errno
 import itertools
 import os
-import sys
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAMES = 1000
@@ -79,7 +78,7 @@ def opened(folder: int, name: str) -> int:
     Raises:
         OSError: The name is no folder, belongs to somebody else, or something is mounted there.
     """
-    if sys.platform != "linux":
+    if not hasattr(os, "O_PATH"):
         return os.open(name, FOLDER, dir_fd=folder)
     path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)  # unreadable ones too; never waits for a file system
     try:
@@ -100,7 +99,7 @@ def mount_of(descriptor: int) -> int:
 
 
 def _is_mounted(folder: int) -> bool:
-    if sys.platform != "linux":
+    if not hasattr(os, "O_PATH"):
         return False
     above = os.open("..", os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -1,10 +1,10 @@
 """What code in cells does by itself, from the kernel's hook to a person's answer: modes, rules, children, hostile requests."""
 
 import asyncio
-import sys
 
 import pytest
 from support.agents import cell, of_kind, read, task
+from support.elsewhere import ELSEWHERE
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
@@ -14,7 +14,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="the sandbox")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="the sandbox")]
 
 
 @pytest.fixture

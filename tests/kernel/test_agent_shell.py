@@ -1,9 +1,8 @@
 """`agent.shell`: one command outside the sandbox, asked for in every mode, streamed, and ended with its cell."""
 
-import sys
-
 import pytest
 from support.agents import cell, of_kind, read
+from support.elsewhere import ELSEWHERE
 from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
@@ -11,7 +10,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, Decision
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="the sandbox")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="the sandbox")]
 
 MODES = ("ask", "auto", "full")
 

@@ -1,14 +1,13 @@
 """A process that a cell forks ends where the cell ends, and does not answer for the kernel."""
 
-import sys
-
 import pytest
 import pytest_asyncio
+from support.elsewhere import ELSEWHERE
 from support.kernels import open_kernel, run_cell
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="forked kernels"),
+    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -4,11 +4,11 @@ import difflib
 import json
 import re
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 from support.agents import of_kind
+from support.elsewhere import ELSEWHERE
 from support.generated_cells import SETUP, generated_cell
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
@@ -19,7 +19,7 @@ from freeact_sub.kernels.variable_reports import compared, parsed
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 CELLS, SAMPLE, BATCH = 300, 12, 20

@@ -4,11 +4,11 @@ import asyncio
 import importlib.util
 import os
 import socket
-import sys
 
 import psutil
 import pytest
 import pytest_asyncio
+from support.elsewhere import ELSEWHERE
 from support.host import RecordingHost
 from support.kernels import open_kernel, run_cell
 from support.thorough import sample
@@ -20,7 +20,7 @@ from freeact_sub.kernels.local import LocalKernelProvider
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(sys.platform != "linux", reason="forked kernels and /proc"),
+    pytest.mark.skipif(ELSEWHERE, reason="forked kernels and /proc"),
 ]
 
 

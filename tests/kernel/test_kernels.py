@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from support.kernels import PROVIDERS, open_kernel, run_cell, spec
 from support.thorough import THOROUGH
@@ -85,7 +86,7 @@ for number in range({count}):
 
 
 def memory_bytes():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return psutil.Process().memory_info().rss
 
 
 @IN_A_CELL

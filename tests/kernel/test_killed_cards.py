@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import card_program
+from support.elsewhere import ELSEWHERE
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
 from support.waiting import LIMIT_SECONDS, wait_until
@@ -22,7 +23,7 @@ from freeact_sub.system.safe_files import mounts_in
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 MOMENTS, SAMPLE = 100, 3

@@ -1,19 +1,19 @@
 """The same cells put out the same in a stock ipykernel and in ours; the differences stand in docs/kernels.md."""
 
 import re
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from support.elsewhere import ELSEWHERE
 from support.jupyter_cells import CELLS, LATE
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 from support.stock_kernel import folded, run_in_nbclient, run_in_stock, shapes
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="forked kernels"),
+    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),
 ]

@@ -1,11 +1,11 @@
 """What code in a cell reads from the keyboard is asked of a person, or the cell says that nobody can answer."""
 
 import asyncio
-import sys
 from itertools import chain
 
 import pytest
 from support.agents import cell, of_kind, task
+from support.elsewhere import ELSEWHERE
 from support.gateways import behind
 from support.waiting import outlast
 
@@ -14,7 +14,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import Answer, CodeExecutionOutput, QuestionAnswered, QuestionRequest
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from support.agents import cell, of_kind, read
+from support.elsewhere import ELSEWHERE
 from support.host import RecordingHost
 from support.kernels import PROVIDERS, open_kernel, run_cell
 
@@ -23,7 +24,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux" or not support().landlock or not support().seccomp, reason="needs the wall"),
+    pytest.mark.skipif(ELSEWHERE or not support().landlock or not support().seccomp, reason="needs the wall"),
 ]
 
 

@@ -1,16 +1,16 @@
 """A cell may remove the folder in which it works, and the one for temporary files."""
 
 import shutil
-import sys
 
 import pytest
+from support.elsewhere import ELSEWHERE
 from support.kernels import no_host, open_kernel, run_cell, spec
 
 from freeact_sub.kernels.kernel import AuditSettings
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="a removed working directory has no name elsewhere"),
+    pytest.mark.skipif(ELSEWHERE, reason="a removed working directory has no name elsewhere"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import re
-import sys
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 from support.branches import branched, text_of
+from support.elsewhere import ELSEWHERE
 from support.kernels import open_kernel
 from support.waiting import eventually, is_running, until_there
 
@@ -20,7 +20,7 @@ from freeact_sub.kernels.local import LocalKernelProvider
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel itself saves, within its own bounds"),
+    pytest.mark.skipif(ELSEWHERE, reason="elsewhere the kernel itself saves, within its own bounds"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

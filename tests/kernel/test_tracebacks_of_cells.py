@@ -1,9 +1,8 @@
 """Tracebacks name the code of the cell and of its libraries, never ours."""
 
-import sys
-
 import pytest
 import pytest_asyncio
+from support.elsewhere import ELSEWHERE
 from support.host import RecordingHost
 from support.kernels import open_kernel, run_cell
 
@@ -13,7 +12,7 @@ from freeact_sub.kernels import AuditSettings
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(sys.platform != "linux", reason="forked kernels"),
+    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
 ]
 
 

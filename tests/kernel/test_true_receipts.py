@@ -1,9 +1,8 @@
 """Receipts name the files that Python wrote, not what a person saved, and tell commands of libraries apart."""
 
-import sys
-
 import pytest
 from support.agents import cell
+from support.elsewhere import ELSEWHERE
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON
 from support.waiting import tick_of_files, until_there
@@ -15,7 +14,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 WAIT = f"print('now', flush=True)\n{until_there('../saved')}"

@@ -1,10 +1,10 @@
 """Trials tell the truth, or a true reason why there is none: cells of one response, bounds, kernels that come back."""
 
 import asyncio
-import sys
 
 import pytest
 from support.agents import cell
+from support.elsewhere import ELSEWHERE
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON, asking
 from support.waiting import eventually_async
@@ -17,7 +17,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 

@@ -1,17 +1,17 @@
 """A session whose saved variables cannot be read goes on without them, and people are told as well as the model."""
 
 import json
-import sys
 
 import pytest
 from support.agents import as_read, cell, of_kind, read
+from support.elsewhere import ELSEWHERE
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import Notice
 from freeact_sub.sessions import session_store
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
 
 
 def of_another_version(text):

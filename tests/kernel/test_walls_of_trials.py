@@ -3,18 +3,18 @@
 import asyncio
 import fcntl
 import os
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from support.elsewhere import ELSEWHERE
 from support.sandbox import NEEDS_A_WALL
 from support.trials import asking, tree
 from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 

@@ -28,6 +28,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+from support.elsewhere import PROC_OF_TESTS
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.01
@@ -36,6 +37,8 @@ CLEAN_LOOKS = 2
 KINDS = ("processes", "descriptors", "threads", "files")
 STANDARD_STREAMS = (0, 1, 2)
 """Not looked at: pytest turns them to its capture and back while a test runs."""
+if os.path.isdir(PROC_OF_TESTS):
+    psutil.PROCFS_PATH = PROC_OF_TESTS
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 """Whether Linux does."""
 ZOMBIE = psutil.STATUS_ZOMBIE
@@ -248,7 +251,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if sys.platform == "linux":
+    with contextlib.suppress(AttributeError):  # not on Linux
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # pytest keeps its own folders where it always did; everything else made by tests and what they start goes here
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

@@ -5,11 +5,12 @@ cannot import this; `file_rules.py` counts their lines.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
@@ -97,7 +98,6 @@ async def tick_of_files(folder: Path) -> None:
 def is_running(pid: int) -> bool:
     """Whether the process is there and has not ended; a zombie has ended."""
     try:
-        os.kill(pid, 0)
-        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
-    except (ProcessLookupError, FileNotFoundError):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False

@@ -35,7 +35,9 @@ _server: list[socket.socket] = []
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
     """For this time programs are forked, where the system makes orphans our children."""
-    if _server or sys.platform != "linux":
+    from support.elsewhere import ELSEWHERE
+
+    if _server or ELSEWHERE:
         yield
         return
     with forking_python(__file__) as server:

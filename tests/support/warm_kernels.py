@@ -41,7 +41,9 @@ def forking_kernels(*imported: str) -> Iterator[socket.socket | None]:
     Args:
         imported: Modules that it imports too, for kernels whose cells import them.
     """
-    if sys.platform != "linux":
+    from support.elsewhere import ELSEWHERE
+
+    if ELSEWHERE:
         yield None
         return
     with forking_python(__file__, *imported) as server:

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from freeact_sub.config.schema import state_folder
 from freeact_sub.errors import KernelError
+from freeact_sub.system.process import missing_for_forks
 
 ERROR_CHARS: Final = 300
 READ_BYTES: Final = 1 << 20
@@ -143,8 +144,8 @@ def unsafe(app: Any) -> str:
     Args:
         app: Its `IPKernelApp`. None: there is none.
     """
-    if sys.platform != "linux":
-        return f"a kernel is copied on Linux only, and this is {sys.platform}"
+    if lacks := missing_for_forks(pidfds=True):
+        return f"this system has no {lacks}, and a kernel cannot be copied without"
     brancher: Any = importlib.import_module("freeact_sub.kernels.forkserver.brancher")  # Linux only
     if app is None or getattr(app, "kernel", None) is None:
         return "this is no Jupyter kernel of ipykernel"

@@ -20,7 +20,6 @@ import logging
 import os
 import secrets
 import stat
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -248,7 +247,9 @@ def _undo_step(step: FileStep, root: int, stage: int, folder: int, name: str) ->
 
 def remove_in(workspace: Path, freeact: int, name: str) -> None:
     """Remove a stage. Args: freeact: the workspace's folder of freeact, open: code may have put a link in its place."""
-    remove(f"/proc/self/fd/{freeact}/{name}" if sys.platform == "linux" else str(workspace / FREEACT / name))
+    remove(
+        f"/proc/self/fd/{freeact}/{name}" if os.path.isdir(f"/proc/self/fd/{freeact}") else str(workspace / FREEACT / name)
+    )
 
 
 ROOT: Final = "."

@@ -17,7 +17,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
@@ -344,8 +343,6 @@ class ForkKernelProvider(LocalKernelProvider):
 
     async def _server(self, spec: KernelSpec) -> ForkServer | None:
         """Returns the fork server for a kernel, started if need be; None where kernels cannot be forked."""
-        if sys.platform != "linux":
-            return None
         key = ForkKey(
             python=spec.python,
             preload=self._preload,

@@ -27,6 +27,7 @@ from freeact_sub.pythons.about import lent
 from freeact_sub.system.closing import carry_out, end_guarded, end_task, end_with_loop, forget
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
+from freeact_sub.system.process import missing_for_forks
 from freeact_sub.system.removal import remove
 
 LINE_LIMIT: Final = 1 << 20
@@ -93,10 +94,12 @@ class ForkServer:
         """Starts the server and waits until it can fork.
 
         Raises:
-            ForkUnsafeError: It came up, but with threads.
+            ForkUnsafeError: This system lacks what it needs, or it came up with threads.
             KernelStartError: It did not come up.
             UnusablePythonError: Its Python cannot run kernels at all.
         """
+        if lacks := missing_for_forks():
+            raise ForkUnsafeError(f"this system has no {lacks}")
         needs = await lent(self.key.python)
         ours, theirs = socket.socketpair()
         try:

@@ -201,10 +201,10 @@ def from_here(path: str) -> str:
 
 def folder_of(descriptor: int) -> str:
     """Return the path that a descriptor, mostly of a folder, leads to."""
-    if sys.platform == "linux":
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
-    return os.fsdecode(found.rstrip(b"\0"))
+    if hasattr(fcntl, "F_GETPATH"):
+        found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
+        return os.fsdecode(found.rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def is_only_read(descriptor: int) -> bool:

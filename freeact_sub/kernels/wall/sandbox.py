@@ -130,6 +130,10 @@ class Support:
     seccomp: bool = False
     view: bool = False
     """Whether there are mount namespaces."""
+    view_error: int = 0
+    """The number of the error with which they failed; 255: another reason."""
+    limits: bool = True
+    """Whether a process can give up its privileges; its resources are limited only then."""
     root: bool = False
     """Whether kernels run as root, to whom limits on processes do not apply."""
     reason: str = ""
@@ -222,13 +226,19 @@ def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
 def support() -> Support:
     """Returns the machine's means, tested once, which takes some 50 ms."""
     if sys.platform != "linux":
-        return Support(reason=f"there is no sandbox for {sys.platform} yet")
+        # the numbers of system calls mean others there
+        return Support(limits=False, reason=f"there is no sandbox for {sys.platform} yet", root=os.getuid() == 0)
     command = [sys.executable, "-I", "-S", str(wall_script()), "--probe"]
     try:
         tried = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=True, env={})
         return Support(**json.loads(tried.stdout))
     except (subprocess.SubprocessError, ValueError) as error:
         return Support(reason=f"what this machine can do could not be found out: {error}", root=os.getuid() == 0)
+
+
+def has_wall(config: KernelConfig) -> bool:
+    """Returns whether kernels of mode `auto` are kept from files and the network. Blocks, the first time."""
+    return config.sandbox != "off" and support().landlock > 0 and support().seccomp
 
 
 def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
@@ -254,10 +264,16 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
         missing.append(f"{what}, in the workspace (mount namespaces cannot be used)")
     if policy.walled and policy.hidden and not machine.view:
         missing.append("your sign-ins to MCP servers (mount namespaces cannot be used)")
-    missed = policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required)
-    if missed and (machine.root or not sys.platform.startswith("linux")):
-        missing.append("the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)")
+    missing += _unlimited(policy, machine)
     return tuple(missing)
+
+
+def _unlimited(policy: SandboxPolicy, machine: Support) -> list[str]:
+    if not machine.limits:
+        return ["the limits on memory, files and processes, and `sudo` (privileges cannot be given up)"]
+    if machine.root and policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required):
+        return ["the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)"]
+    return []
 
 
 def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
@@ -275,7 +291,8 @@ def check(policy: SandboxPolicy, machine: Support, kept: Repositories = NOTHING_
     if missing and policy.required:
         raise KernelStartError(
             f"this machine cannot enforce the sandbox of mode `{policy.mode}`: {'; '.join(missing)}"
-            f"{f' ({machine.reason})' if machine.reason else ''}: set kernel.sandbox = 'auto' to run without it"
+            f"{f' ({machine.reason})' if machine.reason else ''}: set kernel.sandbox = 'auto' to run without it, or run "
+            "`freeact-sub doctor`, which says what would help"
         )
     return missing
 
@@ -318,15 +335,20 @@ def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:
 
 def wire(
     policy: SandboxPolicy, machine: Support, folder: Path, cwd: Path, kept: Repositories = NOTHING_KEPT
-) -> dict[str, Any]:
-    """Returns the policy as the wall reads it, for a kernel with this private folder and working directory."""
-    pieces = ["limits"]
+) -> dict[str, Any] | None:
+    """Returns the policy as the wall reads it, for a kernel with this private folder and working directory.
+
+    None: the machine has no piece of it.
+    """
+    pieces = ["limits"] if machine.limits else []
     if machine.landlock:
         pieces.append("landlock")
     if machine.seccomp:
         pieces.append("seccomp")
     if machine.view:
         pieces.append("view" if policy.walled else "memory")
+    if not pieces:
+        return None
     limits = policy.limits
     numbers = {
         "DATA": limits.memory_bytes,
@@ -424,7 +446,8 @@ class Gaps:
             where = f"among the first {MAX_FOLDERS:,} folders, or not in time"
             missing += (f"repositories of git that were not found {where}, and Python environments in the others",)
         if new := self._new(missing):
-            self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}")
+            remedy = "; `freeact-sub doctor` names the remedy" if machine.view_error else ""
+            self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}{remedy}")
         if new := self._new(map(str, policy.not_readable)):
             folders = ", ".join(f'"{path}"' for path in new)
             self._on_notice(

@@ -74,9 +74,7 @@ def build(policy: dict[str, Any]) -> None:
         counted_anew = view.take_own_memory(policy["hidden"])
     if "limits" in policy["pieces"]:
         set_limits(policy["limits"], counted_anew)
-    drop_capabilities()
-    if LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise failure("no-new-privileges")
+    give_up_privileges()
     if "landlock" in policy["pieces"]:
         restrict_files(policy)
     if "seccomp" in policy["pieces"]:
@@ -121,7 +119,7 @@ def set_limits(limits: dict[str, int], counted_anew: bool) -> None:
 def tasks_of_this_user() -> int:
     """Returns the number of threads that run under our user id."""
     count, me = 0, os.getuid()
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             try:
                 if os.stat(f"/proc/{name}").st_uid == me:
@@ -129,6 +127,13 @@ def tasks_of_this_user() -> int:
             except OSError:
                 continue
     return count
+
+
+def give_up_privileges() -> None:
+    """Drops capabilities, and gains none any more by `sudo` and set-uid programs."""
+    drop_capabilities()
+    if LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise failure("no-new-privileges")
 
 
 def drop_capabilities(of_root: set[int] | None = None) -> None:
@@ -229,31 +234,37 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 def probe() -> dict[str, Any]:
     """Tests the machine's means, in processes of their own."""
     policy = {"walled": True, "readable": ["/usr"], "writable": [], "folder": "/usr", "cwd": "/usr"}
-    policy |= {"pinned": [], "kept": ["/usr"], "hidden": [], "above": ""}
+    policy |= {"pinned": [], "kept": ["/usr"], "hidden": [], "above": "", "pieces": []}
+    view_error = error_of(lambda: load("view").enter_view(policy), False)
     return {
-        "landlock": landlock_abi() if works(lambda: restrict_files({**policy, "network": False, "pieces": []}), True) else 0,
-        "seccomp": works(lambda: load("seccomp").install(walled=True, network=False, connect=False, join=True), True),
-        "view": works(lambda: load("view").enter_view(policy), False),
+        "landlock": landlock_abi() if not error_of(lambda: restrict_files({**policy, "network": False}), True) else 0,
+        "seccomp": not error_of(lambda: load("seccomp").install(walled=True, network=False, connect=False, join=True), True),
+        "view": not view_error,
+        "view_error": view_error,
+        "limits": not error_of(give_up_privileges, False),
         "root": os.getuid() == 0,
     }
 
 
-def works(piece: Callable[[], Any], no_new_privileges: bool) -> bool:
-    """Returns whether a forked process can set the piece up."""
+def error_of(piece: Callable[[], Any], no_new_privileges: bool) -> int:
+    """Returns the number of the error with which a forked process fails to set the piece up. 0: it works; 255: no number."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
-        code = 1
+        code = 255
         try:
             if no_new_privileges:
                 LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             piece()
             code = 0
-        except (WallError, OSError, KeyError, AttributeError):
+        except OSError as error:
+            code = error.errno or code
+        except (WallError, KeyError, AttributeError):
             pass  # that it does not work is what was asked
         finally:
             os._exit(code)
-    return os.waitpid(pid, 0)[1] == 0
+    status = os.waitpid(pid, 0)[1]
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 255
 
 
 def main(arguments: list[str]) -> None:

@@ -221,8 +221,8 @@ def leave(result_writer: int, requests: Any) -> None:
 
 def why_not_forked() -> str:
     """Return why no process can be forked that reads all of the kernel's memory; empty: it can."""
-    if sys.platform != "linux":
-        return "the kernel runs on a system on which it cannot be forked"
+    if not os.path.isdir("/proc/self/fd"):
+        return "the kernel runs on a system on which it cannot be forked: it has no `/proc`"
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith(GPU_DEVICES):
