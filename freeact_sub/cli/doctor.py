@@ -32,6 +32,7 @@ from freeact_sub.kernels.forkserver.fork_provider import ForkLauncher
 from freeact_sub.kernels.kernel import Kernel, KernelProvider, KernelSpec, branching
 from freeact_sub.kernels.local import LocalKernel
 from freeact_sub.kernels.provider import make_provider
+from freeact_sub.kernels.wall.remedies import apparmor_profile, remedy
 from freeact_sub.kernels.wall.sandbox import policy_for, support, unenforced
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer
 from freeact_sub.models.build import EXAMPLES, LOCAL, SERVERS, FoundModel, check_name, missing_extra, models_of_servers
@@ -39,6 +40,7 @@ from freeact_sub.modes import MODES
 from freeact_sub.pythons.about import installed_in, packages_text
 from freeact_sub.pythons.project import find_project_python, gone
 from freeact_sub.sessions.sqlite.database import problem_of
+from freeact_sub.system import guard
 from freeact_sub.terminal.pictures import way_of
 from freeact_sub.text import visible
 
@@ -84,10 +86,15 @@ ADVICE: Final = (
     "`--sandbox required` starts nothing without them"
 )
 
+DAEMONS: Final = "end yourself the daemons that cells start: this system does not tell which they are"
 
-def examine(_options: argparse.Namespace, settings: Callable[..., Config]) -> int:
+
+def examine(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     """Print the findings. Return the exit status: 0 if agents can work here, else 1."""
     config = settings(looking=True)
+    if options.apparmor:
+        write_out(apparmor_profile(pythons(config, agreed_python(config))))
+        return 0
     print_line(f"freeact-sub {__version__} · Python {platform.python_version()} · {platform.system()} {platform.release()}")
     print_line(f"in {config.workspace}\n")
     findings = []
@@ -340,7 +347,8 @@ def _kernels(kernel: Kernel, first: float, second: float, warnings: list[str]) -
     text = f"the first one ran a cell after {first:.2f} s, the second one after {second:.2f} s"
     if isinstance(kernel, LocalKernel) and isinstance(kernel.launcher, ForkLauncher):
         return Finding("kernels", "works", f"{text}, forked by a fork server")
-    return Finding("kernels", "limited", f"{text}; {warnings[0] if warnings else 'there is no fork server'}")
+    advice = "" if guard.children() is not None else DAEMONS
+    return Finding("kernels", "limited", f"{text}; {warnings[0] if warnings else 'there is no fork server'}", advice)
 
 
 async def _branches(kernel: Kernel, spec: KernelSpec) -> Finding:
@@ -368,22 +376,32 @@ async def _check_cell(kernel: Kernel) -> None:
         raise FreeactError(f"the kernel ran no code: {kernel.lost_reason or buffer.text or 'it printed nothing'}")
 
 
+def pythons(config: Config, agreed: str | None = None) -> list[str]:
+    """Return the Pythons that make walls: this one, and the one of kernels."""
+    return [sys.executable, shutil.which(agreed or config.kernel.python) or sys.executable]
+
+
 def walls(config: Config) -> Iterator[Finding]:
     """Yield the parts of the wall of each mode that this machine cannot hold; modes with equal gaps share a line."""
+    machine = support()
     by_gaps: dict[tuple[str, ...], list[str]] = {}
     kernel = config.kernel.model_copy(update={"python": sys.executable})  # the one of the settings may not run
     for mode in MODES:
         if policy := policy_for(mode, kernel, config.workspace):
-            by_gaps.setdefault(unenforced(policy, support()), []).append(mode)
+            by_gaps.setdefault(unenforced(policy, machine), []).append(mode)
     if not by_gaps:
         yield Finding("wall", "limited", "none is built: `kernel.sandbox` is `off`")
     for gaps, modes in by_gaps.items():
         where = f"in {', '.join(modes)}"
         if gaps:
-            reason = f" ({support().reason})" if support().reason else ""
-            yield Finding("wall", "limited", f"{where} it does not hold {'; '.join(gaps)}{reason}", ADVICE)
+            reason = f" ({machine.reason})" if machine.reason else ""
+            advice = "" if machine.landlock and machine.seccomp and machine.view_error else ADVICE
+            yield Finding("wall", "limited", f"{where} it does not hold {'; '.join(gaps)}{reason}", advice)
         else:
             yield Finding("wall", "works", f"all of it holds {where}")
+    if by_gaps and machine.view_error:
+        found = remedy(machine.view_error, pythons(config))
+        yield Finding("namespaces", "limited", f"closed: {found.cause}", found.advice, found.command)
 
 
 async def _refuse(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:

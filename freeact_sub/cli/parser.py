@@ -165,7 +165,7 @@ def command_line() -> _Parser:
     _add_rlm(commands, common)
     _add_map(commands, common)
     add_mcp(commands, place)
-    commands.add_parser(
+    doctor = commands.add_parser(
         "doctor",
         help="check what works on this machine, and how to fix the rest",
         description="Start a kernel, copy it, and look for the wall, models, keys and Pythons. Report what is missing, and "
@@ -173,7 +173,13 @@ def command_line() -> _Parser:
         epilog="Exit status: 0 agents can work here, 1 they cannot yet, 2 wrong usage or settings.",
         parents=[looking],
         allow_abbrev=False,
-    ).set_defaults(main="freeact_sub.cli.doctor:examine")
+    )
+    doctor.add_argument(
+        "--apparmor",
+        action="store_true",
+        help="print an AppArmor profile that lets kernels have their wall, and nothing else",
+    )
+    doctor.set_defaults(main="freeact_sub.cli.doctor:examine")
     add_mcp_server(commands, common)
     _add_acp(commands, common)
     return parser

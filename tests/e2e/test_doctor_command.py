@@ -1,11 +1,46 @@
 """`freeact-sub doctor` as people start it: it starts a real kernel, and leaves nothing behind."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support import elsewhere
 from support.cli import chat, run
+from support.sandbox import NEEDS_A_WALL
+from support.warm import PROGRAM
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+WITH_SETTING = (
+    "echo {} > /proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --bounding-set=-all,+setfcap $0 $@"
+)
+"""A command of a shell that is root in a namespace for users: with no capability but to map itself, it is an ordinary user."""
+
+
+def in_a_user_namespace(namespaces: int) -> list[str]:
+    if subprocess.run(["unshare", "-Ur", "setpriv", "--version"], check=False, capture_output=True).returncode:
+        pytest.skip("this user makes no namespace in which to close others, or util-linux lacks unshare and setpriv")
+    return ["unshare", "-Ur", "sh", "-c", WITH_SETTING.format(namespaces)]
+
+
+@NEEDS_A_WALL
+def test_closed_namespaces_have_a_remedy_that_opens_them(tmp_path: Path) -> None:
+    def doctor(start: list[str], *options: str) -> str:
+        command = [*start, PROGRAM, "doctor", "--mode", "auto", *options]
+        return subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=240).stdout
+
+    filtered = doctor([sys.executable, elsewhere.__file__, "--without", "namespaces"])
+    assert "! namespaces closed: a filter of system calls (seccomp)" in filtered
+    assert "✓ kernels" in filtered  # as much of the wall as there is
+
+    closed = doctor(in_a_user_namespace(0))
+    assert "! wall       in auto it does not hold modes and times" in closed
+    assert "! namespaces closed: the setting user.max_user_namespaces of Linux is 0" in closed
+    assert "    echo 'user.max_user_namespaces = 16384' | sudo tee /etc/sysctl.d/99-freeact-sub.conf && sudo" in closed
+    assert "all of it holds in plan, ask, auto, full" in doctor(in_a_user_namespace(16384))
+
+    assert f'profile freeact-sub "{Path(sys.executable).resolve()}" flags=(unconfined) {{' in doctor([], "--apparmor")
 
 
 def test_the_doctor_prints_all_topics(tmp_path: Path) -> None:
