@@ -11,8 +11,12 @@ OF_AGENTS := $(addprefix tests/unit/agents/,undo/test_modes.py \
 	test_attribution.py test_receipts.py test_background.py test_forgotten.py test_hooks_of_agents.py test_compaction.py \
 	test_loaded_texts.py test_features.py test_agent_types.py test_early.py test_memory.py)
 OF_FEATURES := $(OF_AGENTS) $(addprefix tests/unit/features/sessions/,test_recording.py test_compacted.py) tests/unit/tools
+OF_ELSEWHERE := $(addprefix tests/kernel/,test_contract.py test_kernels.py test_agents_in_kernels.py test_interrupted_cells.py \
+	test_mcp_calls.py test_served_sessions.py test_task_from_code.py test_task_errors.py test_output_between_cells.py) \
+	$(addprefix tests/e2e/,test_doctor_command.py test_cli_terminal.py test_sessions.py) \
+	tests/terminal/test_conversation.py tests/terminal/plain tests/notebook/test_notebook.py tests/unit/system/test_removal.py tests/unit/kernels
 
-.PHONY: demo test test-fast test-all test-for test-without test-bare check format docs docs-serve live bench clean
+.PHONY: demo test test-fast test-all test-for test-without test-bare test-elsewhere check format docs docs-serve live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	@$(BIN)/python examples/demo/demo.py $(ARGS)
@@ -35,6 +39,9 @@ test-without: $(STAMP)  ## for each feature, the tests of the others with agents
 
 test-bare: $(STAMP)  ## the tests of the core, with agents that have no features
 	$(BIN)/python -m pytest -n auto -m "not slow" --bare tests/unit/agents $(ARGS)
+
+test-elsewhere: $(STAMP)  ## the main tests without /proc, Landlock, seccomp, prctl, pidfds and namespaces, as other systems are
+	$(BIN)/python tests/support/elsewhere.py $(BIN)/python -m pytest -m "(contract or fast) and not slow" $(OF_ELSEWHERE) $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, import circles
 	$(BIN)/ruff format --check .

@@ -86,7 +86,7 @@ ADVICE: Final = (
     "`--sandbox required` starts nothing without them"
 )
 
-DAEMONS: Final = "end yourself the daemons that cells start: this system does not tell which they are"
+DAEMONS: Final = "end yourself the daemons that cells start: this system lists no processes, so nobody else can"
 
 
 def examine(options: argparse.Namespace, settings: Callable[..., Config]) -> int:

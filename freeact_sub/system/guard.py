@@ -12,8 +12,8 @@ program's exit code (or by its signal), and kills the program, and everything th
   *thread*).
 
 Processes that left the program's group or session (`setsid`, daemons) are found all the same: the guard is a child
-subreaper, so every orphan below it becomes its own child. Without subreapers (macOS) it polls for its parent,
-kills the program, and sends SIGTERM to the rest of its process group.
+subreaper, so every orphan below it becomes its own child. Where the system lists no processes (macOS) it polls for its
+parent, interrupts the program and then kills it, and sends SIGTERM to the rest of its process group.
 
 FOLDER is the program's own (sockets, a log); the guard removes it if the host has ended, or has left `ending` in it.
 
@@ -90,6 +90,9 @@ def main(host_pid: int, command: list[str] | int, folder: str | None = None, bou
         if pipes is not None:
             pipes.go_on(ready, writable)
     if code is None:  # else its number may belong to another process by now
+        if children() is None:  # then only the program itself can end those that have left its group
+            os.kill(child, signal.SIGINT)
+            time.sleep(POLL_SECONDS)
         kill(child)
     end_all()
     if pipes is not None:

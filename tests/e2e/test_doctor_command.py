@@ -67,3 +67,16 @@ def test_a_kernel_that_does_not_start(tmp_path: Path) -> None:
     assert "✗ python" in done.stdout
     assert "✗ kernels    none starts in mode ask: " in done.stdout
     assert done.stdout.endswith("Agents cannot work here yet: see python, kernels.\n")
+
+
+def test_a_system_that_lacks_it_all_runs_kernels_and_is_told_what_is_missing(tmp_path: Path) -> None:
+    command = [sys.executable, elsewhere.__file__, PROGRAM, "doctor", "--mode", "auto", "--model", "test"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=240)
+    if "could not be set up" in done.stderr:
+        pytest.skip("this user makes no file tree without /proc")
+    words = " ".join(done.stdout.split())
+    assert "! kernels the first one ran a cell after " in words
+    assert "plain subprocesses, which is slower: this system has no `/proc`" in words
+    assert "! branches a live kernel cannot be copied: only a forked kernel can be branched: this system has no" in words
+    assert "this system has no Landlock" in words
+    assert words.endswith("Agents can work here, with limits: see kernels, branches, wall, namespaces.")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support.agents import cell, of_kind, read, task
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
@@ -14,7 +14,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="the sandbox")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="the sandbox")]
 
 
 @pytest.fixture

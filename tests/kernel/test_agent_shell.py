@@ -2,7 +2,7 @@
 
 import pytest
 from support.agents import cell, of_kind, read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
@@ -10,7 +10,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, Decision
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="the sandbox")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="the sandbox")]
 
 MODES = ("ask", "auto", "full")
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, of_kind, task
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
@@ -19,7 +19,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.testing import ScriptedModel, first_prompt
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 
 WAIT_SECONDS = 60
 DATABASE = {"question": "Which database?", "choices": ["SQLite", "PostgreSQL"]}

@@ -5,7 +5,7 @@ import asyncio
 import psutil
 import pytest
 from support.branches import branched, host, like, text_of
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import AWAITS_ON, eventually
 
@@ -13,7 +13,7 @@ from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.kernels.kernel import AuditSettings
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 # --- what a branch has, and what it does not share

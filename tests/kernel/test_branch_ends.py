@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 from support.branches import branched, host, like, refused, text_of
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import WORKS_ON, eventually, is_running, turns
 
@@ -18,7 +18,7 @@ from freeact_sub.kernels.forkserver import brancher
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.wall.sandbox import policy_for
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 # --- what is refused

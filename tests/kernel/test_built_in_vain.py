@@ -1,12 +1,12 @@
 """What the fork server builds before it forks is of no use with another IPython, and then in no kernel's way."""
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import open_kernel, run_cell, spec
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 VAIN = """
 from IPython.core.formatters import PlainTextFormatter

@@ -6,6 +6,7 @@ import signal
 from functools import partial
 
 import pytest
+from support.elsewhere import CANNOT_FORK
 from support.gateways import behind
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 from support.providers import ELSEWHERE, installed
@@ -99,6 +100,7 @@ async def test_an_interrupt_ends_the_cell_and_not_the_kernel(kernel):
     assert (await run_cell(kernel, "1")).text == "1\n"
 
 
+@pytest.mark.skipif(CANNOT_FORK, reason="a session of its own outlives its kernel there")
 async def test_a_kernel_that_dies_ends_its_cell_and_all_later_ones_and_tells_why(kernel):
     kill = await way_to_kill(kernel)
     lost = asyncio.create_task(kernel.wait_lost())

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 from support.agents import cell, of_kind, task
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON, asking, tree
 from support.waiting import eventually
@@ -20,7 +20,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(CANNOT_FORK, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 SHOW = "print(sorted(name for name in dir() if name[0] != '_' and name not in ('In', 'Out', 'exit', 'quit', 'agent')), x, random.random(), np.random.random())"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.waiting import is_running, wait_until
 
 from freeact_sub.system.private_folders import end_processes_of, make_folder, sweep
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="reads /proc")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="reads /proc")]
 
 HOST = """
 import asyncio, sys

@@ -6,7 +6,7 @@ import os
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import as_read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.sessions import everything_of
 
 from freeact_sub import Agent, Config, fork_session, list_sessions, session_events
@@ -15,7 +15,7 @@ from freeact_sub.events import Notice
 from freeact_sub.sessions import session_store
 from freeact_sub.testing import ScriptedModel, prompts
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 ONE = "x = [1]; _ = open('a', 'w').write('1')"
 TWO = "x.append(2); _ = [open(name, 'w').write('2') for name in 'ab']"

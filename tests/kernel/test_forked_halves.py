@@ -2,12 +2,12 @@
 
 import pytest
 import pytest_asyncio
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import open_kernel, run_cell
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
+    pytest.mark.skipif(CANNOT_FORK, reason="forked kernels"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
@@ -18,7 +18,7 @@ from freeact_sub.kernels import forkserver
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.agents import of_kind
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.generated_cells import SETUP, generated_cell
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
@@ -19,7 +19,7 @@ from freeact_sub.kernels.variable_reports import compared, parsed
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(CANNOT_FORK, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 CELLS, SAMPLE, BATCH = 300, 12, 20

@@ -6,11 +6,11 @@ import json
 
 import pytest
 import zmq
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import open_kernel, run_cell
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 async def test_a_subscriber_that_comes_while_a_kernel_puts_out_text_is_greeted(provider, tmp_path):

@@ -8,7 +8,7 @@ import socket
 import psutil
 import pytest
 import pytest_asyncio
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.host import RecordingHost
 from support.kernels import open_kernel, run_cell
 from support.thorough import sample
@@ -20,7 +20,7 @@ from freeact_sub.kernels.local import LocalKernelProvider
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(ELSEWHERE, reason="forked kernels and /proc"),
+    pytest.mark.skipif(CANNOT_FORK, reason="forked kernels and /proc"),
 ]
 
 

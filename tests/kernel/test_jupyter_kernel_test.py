@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from support import kernel_samples
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 
 from freeact_sub.cli.serving import NAME, install_kernelspec
 from freeact_sub.kernels.forkserver import provisioner
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 
 
 @pytest.fixture(autouse=True, scope="class")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.elsewhere import CANNOT_FORK
 from support.kernels import PROVIDERS, open_kernel, run_cell, spec
 from support.thorough import THOROUGH
 from support.waiting import LOADED_MACHINE_SECONDS, WORKS_ON, eventually, is_running, outlast
@@ -195,6 +196,7 @@ async def test_a_kernel_that_exits_tells_its_code(kernel):
     assert "exit code 7" in kernel.lost_reason
 
 
+@pytest.mark.skipif(CANNOT_FORK, reason="a session of its own outlives its kernel there")
 async def test_closing_ends_what_cells_started_also_daemons(provider, tmp_path):
     pids = tmp_path / "pids"
     code = f"""

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import card_program
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
 from support.waiting import LIMIT_SECONDS, wait_until
@@ -23,7 +23,7 @@ from freeact_sub.system.safe_files import mounts_in
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(CANNOT_FORK, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 MOMENTS, SAMPLE = 100, 3

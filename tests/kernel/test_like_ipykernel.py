@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.jupyter_cells import CELLS, LATE
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 from support.stock_kernel import folded, run_in_nbclient, run_in_stock, shapes
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
+    pytest.mark.skipif(CANNOT_FORK, reason="forked kernels"),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),
 ]

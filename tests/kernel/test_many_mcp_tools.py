@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support import sdk_mcp_server
 from support.agents import cell, of_kind, read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import McpServerConfig
@@ -19,7 +19,7 @@ SERVER = McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,)
 
 
 @pytest.mark.mcp
-@pytest.mark.skipif(ELSEWHERE, reason="forked kernels")
+@pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")
 @pytest.mark.parametrize("share", [0.0, 0.006])
 async def test_tools_without_room_are_named_found_and_called_by_code(tmp_path, share):
     offered: list[dict[str, str]] = []

@@ -11,7 +11,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support import asking_mcp_server
 from support.agents import cell, of_kind
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.mcp_host import McpHost, http_server
 from support.waiting import outlast
 
@@ -21,7 +21,7 @@ from freeact_sub.errors import McpError
 from freeact_sub.events import Answer, CodeExecutionOutput, QuestionAnswered, QuestionRequest, ToolOutput
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.mcp, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.mcp, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 WAIT_SECONDS = 60
 BOOKED = {"people": "4", "day": "Sunday"}
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support import sdk_mcp_server
 from support.agents import cell, of_kind, read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.mcp_host import McpHost
 
 from freeact_sub import Agent, Config
@@ -16,7 +16,7 @@ from freeact_sub.events import CodeExecutionOutput, ToolCallStarted, ToolOutput,
 from freeact_sub.mcp import connection
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.mcp, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.mcp, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 
 
 def counting(**settings: float) -> McpServerConfig:

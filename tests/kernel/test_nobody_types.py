@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import pytest_asyncio
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import open_kernel, run_cell
 
 pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]
@@ -78,7 +78,7 @@ async def test_what_reads_the_keyboard_finds_its_end(kernel, how):
 KEYS = {"less": "less /etc/services", "more": "more /etc/services", "vi": "vi file", "watch": "watch ls"}
 
 
-@pytest.mark.skipif(ELSEWHERE, reason="other systems do not tell who has taken over a terminal")
+@pytest.mark.skipif(CANNOT_FORK, reason="other systems do not tell who has taken over a terminal")
 @pytest.mark.parametrize(
     "command",
     [

@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 from support.agents import cell, of_kind, task
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.gateways import behind
 from support.waiting import outlast
 
@@ -14,7 +14,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import Answer, CodeExecutionOutput, QuestionAnswered, QuestionRequest
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 
 
 @pytest.fixture

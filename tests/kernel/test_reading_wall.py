@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from support.agents import cell, of_kind, read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.host import RecordingHost
 from support.kernels import PROVIDERS, open_kernel, run_cell
 
@@ -24,7 +24,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE or not support().landlock or not support().seccomp, reason="needs the wall"),
+    pytest.mark.skipif(CANNOT_FORK or not support().landlock or not support().seccomp, reason="needs the wall"),
 ]
 
 

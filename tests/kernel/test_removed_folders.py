@@ -3,14 +3,14 @@
 import shutil
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, open_kernel, run_cell, spec
 
 from freeact_sub.kernels.kernel import AuditSettings
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="a removed working directory has no name elsewhere"),
+    pytest.mark.skipif(CANNOT_FORK, reason="a removed working directory has no name elsewhere"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 from support.branches import branched, text_of
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import open_kernel
 from support.waiting import eventually, is_running, until_there
 
@@ -20,7 +20,7 @@ from freeact_sub.kernels.local import LocalKernelProvider
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="elsewhere the kernel itself saves, within its own bounds"),
+    pytest.mark.skipif(CANNOT_FORK, reason="elsewhere the kernel itself saves, within its own bounds"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

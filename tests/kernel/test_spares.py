@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, run_cell, spec
 from support.waiting import eventually, is_running
 
@@ -13,7 +13,7 @@ from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver import fork_provider
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 @pytest.fixture(autouse=True, scope="module")

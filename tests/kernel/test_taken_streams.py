@@ -1,10 +1,10 @@
 """A cell that takes `sys.stdout` or `sys.stderr` away does it no harm to later cells, or a note says where their output goes."""
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="forked kernels")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="forked kernels")]
 
 BACK = "[The cell has left a sys.{} that cannot be written to. The kernel's own is back.]\n"
 LEFT = (

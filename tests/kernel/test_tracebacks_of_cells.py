@@ -2,7 +2,7 @@
 
 import pytest
 import pytest_asyncio
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.host import RecordingHost
 from support.kernels import open_kernel, run_cell
 
@@ -12,7 +12,7 @@ from freeact_sub.kernels import AuditSettings
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(ELSEWHERE, reason="forked kernels"),
+    pytest.mark.skipif(CANNOT_FORK, reason="forked kernels"),
 ]
 
 

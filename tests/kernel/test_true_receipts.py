@@ -2,7 +2,7 @@
 
 import pytest
 from support.agents import cell
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON
 from support.waiting import tick_of_files, until_there
@@ -14,7 +14,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(CANNOT_FORK, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 WAIT = f"print('now', flush=True)\n{until_there('../saved')}"

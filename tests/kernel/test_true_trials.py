@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support.agents import cell
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON, asking
 from support.waiting import eventually_async
@@ -17,7 +17,7 @@ from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(ELSEWHERE, reason="kernels are branched on Linux only"),
+    pytest.mark.skipif(CANNOT_FORK, reason="kernels are branched on Linux only"),
     NEEDS_A_WALL,
 ]
 

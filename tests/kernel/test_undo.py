@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 
 from freeact_sub import Agent, Config
 from freeact_sub.errors import AgentBusyError, FreeactError
@@ -15,7 +15,7 @@ from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.show.effect_lines import changed_text
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 async def runs_its_prompt(messages, _):

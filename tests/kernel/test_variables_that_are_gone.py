@@ -4,14 +4,14 @@ import json
 
 import pytest
 from support.agents import as_read, cell, of_kind, read
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import Notice
 from freeact_sub.sessions import session_store
 from freeact_sub.testing import ScriptedModel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(ELSEWHERE, reason="kernels are forked on Linux only")]
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(CANNOT_FORK, reason="kernels are forked on Linux only")]
 
 
 def of_another_version(text):

@@ -39,7 +39,7 @@ CALLS = {
 }
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 UNSHARE, CLONE, CLONE3, SETNS = (272, 97), (56, 220), (435, 435), (308, 268)
-ELSEWHERE = bool(missing_for_forks(pidfds=True))
+CANNOT_FORK = bool(missing_for_forks(pidfds=True))
 """Whether this system cannot fork kernels; tests of forked ones are skipped there."""
 PROC_OF_TESTS = "/proc-of-tests"
 """The place of `/proc` for what looks for left processes; no code of the program knows it."""

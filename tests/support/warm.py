@@ -35,9 +35,9 @@ _server: list[socket.socket] = []
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
     """For this time programs are forked, where the system makes orphans our children."""
-    from support.elsewhere import ELSEWHERE
+    from support.elsewhere import CANNOT_FORK
 
-    if _server or ELSEWHERE:
+    if _server or CANNOT_FORK:
         yield
         return
     with forking_python(__file__) as server:

@@ -41,9 +41,9 @@ def forking_kernels(*imported: str) -> Iterator[socket.socket | None]:
     Args:
         imported: Modules that it imports too, for kernels whose cells import them.
     """
-    from support.elsewhere import ELSEWHERE
+    from support.elsewhere import CANNOT_FORK
 
-    if ELSEWHERE:
+    if CANNOT_FORK:
         yield None
         return
     with forking_python(__file__, *imported) as server:

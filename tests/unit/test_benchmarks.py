@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import chat
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.thorough import THOROUGH
 from support.warm import forking, run_program
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(ELSEWHERE, reason="memory and CPU time are read from /proc"),
+    pytest.mark.skipif(CANNOT_FORK, reason="memory and CPU time are read from /proc"),
 ]
 
 

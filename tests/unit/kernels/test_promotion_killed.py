@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.thorough import THOROUGH
 
 TESTS = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(ELSEWHERE, reason="files are taken over where there are branches: on Linux")
+pytestmark = pytest.mark.skipif(CANNOT_FORK, reason="files are taken over where there are branches: on Linux")
 
 PROGRAM = """
 import asyncio, json, os, pathlib, shutil, sys

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.elsewhere import ELSEWHERE
+from support.elsewhere import CANNOT_FORK
 from support.tables import each
 from support.waiting import is_running, wait_until
 
@@ -245,7 +245,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(ELSEWHERE, reason="elsewhere it is not known that a process is about to end")
+@pytest.mark.skipif(CANNOT_FORK, reason="elsewhere it is not known that a process is about to end")
 def test_a_host_that_is_about_to_end_has_ended() -> None:
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     wait_until(lambda: b") Z " in Path(f"/proc/{zombie.pid}/stat").read_bytes())
