@@ -13,7 +13,7 @@ OF_AGENTS := $(addprefix tests/unit/agents/,undo/test_modes.py \
 OF_FEATURES := $(OF_AGENTS) $(addprefix tests/unit/features/sessions/,test_recording.py test_compacted.py) tests/unit/tools
 OF_ELSEWHERE := $(addprefix tests/kernel/,test_contract.py test_kernels.py test_agents_in_kernels.py test_interrupted_cells.py \
 	test_mcp_calls.py test_served_sessions.py test_task_from_code.py test_task_errors.py test_output_between_cells.py) \
-	$(addprefix tests/e2e/,test_doctor_command.py test_cli_terminal.py test_sessions.py) \
+	$(addprefix tests/e2e/,test_doctor_command.py test_cli_terminal.py) \
 	tests/terminal/test_conversation.py tests/terminal/plain tests/notebook/test_notebook.py tests/unit/system/test_removal.py tests/unit/kernels
 
 .PHONY: demo test test-fast test-all test-for test-without test-bare test-elsewhere check format docs docs-serve live bench clean
