@@ -81,16 +81,18 @@ def set_mode(root: int, path: str, mode: int) -> bool:
     """
     given = stat.S_IMODE(mode) if stat.S_ISDIR(mode) else mode & PERMISSIONS
     with around(root, path) as (folder, name):
-        if hasattr(os, "O_PATH"):
-            entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)  # also what nobody may read
-            try:
-                if stat.S_IFMT(os.fstat(entry).st_mode) != stat.S_IFMT(mode):
-                    return False
-                os.chmod(f"/proc/self/fd/{entry}", given)
-            finally:
-                os.close(entry)
-        else:
+        has_name = hasattr(os, "O_PATH") and os.path.isdir("/proc/self/fd")  # also of what nobody may read
+        if not has_name and os.chmod in os.supports_follow_symlinks:
             os.chmod(name, given, dir_fd=folder, follow_symlinks=False)
+            return given == stat.S_IMODE(mode)
+        how = os.O_PATH if has_name else os.O_RDONLY | os.O_NONBLOCK
+        entry = os.open(name, how | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            if stat.S_IFMT(os.fstat(entry).st_mode) != stat.S_IFMT(mode):
+                return False
+            os.chmod(f"/proc/self/fd/{entry}" if has_name else entry, given)
+        finally:
+            os.close(entry)
     return given == stat.S_IMODE(mode)
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from ipykernel.subshell import SubshellThread
+from support.elsewhere import CANNOT_FORK
 from support.tables import each
 
 from freeact_sub.errors import KernelError
@@ -111,6 +112,7 @@ def test_what_a_copy_says_is_bounded_text():
             parsed(odd)
 
 
+@pytest.mark.skipif(CANNOT_FORK, reason="kernels are copied where they can be forked")
 def test_memory_that_a_copy_would_change_too_is_named(tmp_path, monkeypatch):
     assert shared_memory() == ""
     path = tmp_path / "numbers.bin"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.elsewhere import CANNOT_FORK
 from support.thorough import THOROUGH
 
 from freeact_sub.errors import KernelBranchError, WorkspaceConflictError
@@ -108,6 +109,7 @@ async def test_a_copy_tells_what_was_changed_and_it_is_taken_over(copy, workspac
     assert os.listdir(workspace / ".freeact") == [".gitignore"]
 
 
+@pytest.mark.skipif(CANNOT_FORK, reason="layers are laid where kernels are forked")
 def test_a_layer_tells_what_was_changed(layer, workspace):
     write(layer.up, {"a/one": "1", "b/file": "new", "four/inside": "a folder now"})
     try:
