@@ -35,6 +35,8 @@ LONGEST_BYTES: Final = 32 * 1024**2
 NO_END: Final = "the server broke off its answer: it has no end"
 BASE_URL: Final = "(check `base_url`)"
 _FIELD: Final = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])((?:data|event|id|retry)?:)")
+LONGEST_START: Final = 16
+"""Bytes that are read once more in search of the first field: more than a mark of the byte order and the field take."""
 _BROKEN: Final = ("error", "abort")
 """Finish reasons of servers whose answer broke off."""
 
@@ -73,7 +75,7 @@ class ServedEvents(ABC):
             return self._failed(f"{self._address} sent {LONGEST_BYTES // 1024**2} MiB without the end of a line", code=None)
         self._held += piece
         if not self._is_stream:
-            start = _FIELD.search(self._held, max(0, read - len(b"\nevent")))
+            start = _FIELD.search(self._held, 0 if read < LONGEST_START else read - LONGEST_START)
             if start is None:
                 return b""
             self._is_stream, self._held, read = True, self._held[start.start(1) :], 0
