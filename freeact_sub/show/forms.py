@@ -3,15 +3,18 @@
 Fields are asked one by one wherever people type lines: in both terminals, and in a notebook without buttons.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from freeact_sub.events import QuestionRequest
-from freeact_sub.events.forms import QuestionField, text_of_value, typed_value
+from freeact_sub.events.forms import QuestionField, read_value, text_of_value, typed_value
 from freeact_sub.text import one_line, visible, whole_line
 
 ROW_CHARS: Final = 1_000
 """Characters of a choice, and of a field's words."""
 DEFAULT_CHARS: Final = 60
+LAST_LOOK: Final = QuestionField(name="Send these answers?", kind="boolean", default=True)
+"""A field behind the others of a question: a yes sends their values, a no asks them again."""
 
 
 def heading(request: QuestionRequest, field: QuestionField) -> str:
@@ -55,10 +58,11 @@ def form_lines(request: QuestionRequest) -> list[str]:
 class Filling:
     """The answer to one question, as typed so far."""
 
-    def __init__(self, request: QuestionRequest) -> None:
-        """Args: request: has fields."""
-        self._request = request
-        self._fields = request.fields
+    def __init__(self, request: QuestionRequest, *, by_keys: bool = False) -> None:
+        """Args: request: has fields. by_keys: see `Questions.by_keys`."""
+        self._request, self._by_keys = request, by_keys
+        looks_again = by_keys and (len(request.fields) > 1 or request.fields[0].kind == "choices")
+        self._fields = (*request.fields, LAST_LOOK) if looks_again else request.fields
         self._at = 0
         self.values: dict[str, Any] = {}
         self.refused = ""
@@ -66,12 +70,14 @@ class Filling:
         self.refusals = 0
         """Number of lines that were no answer."""
         self._highlighted: int | None = None
+        self._marked: set[int] = set()
         self._begin()
 
     @property
     def field(self) -> QuestionField:
-        """The present field."""
-        return self._fields[min(self._at, len(self._fields) - 1)]
+        """The present field. An earlier value is its default."""
+        field = self._fields[min(self._at, len(self._fields) - 1)]
+        return replace(field, default=self.values[field.name]) if field.name in self.values else field
 
     @property
     def at(self) -> int:
@@ -86,7 +92,21 @@ class Filling:
     @property
     def title(self) -> str:
         """The present field's words and its place among several; empty if the question says them."""
-        return title(self._request, min(self._at, len(self._fields) - 1))
+        return LAST_LOOK.name if self.is_last_look else title(self._request, min(self._at, len(self._fields) - 1))
+
+    @property
+    def is_last_look(self) -> bool:
+        """Whether the present field asks if the answers are to be sent."""
+        return self._at == len(self._request.fields) and not self.is_done
+
+    @property
+    def given(self) -> str:
+        """All values so far, a line each."""
+        lines = []
+        for field in self._request.fields:
+            value = text_of_value(field, self.values[field.name]) if field.name in self.values else "left out"
+            lines.append(one_line(visible(f"{heading(self._request, field) or field.name}: {value}"), ROW_CHARS))
+        return "\n".join(lines)
 
     @property
     def rows(self) -> list[str]:
@@ -95,8 +115,20 @@ class Filling:
 
     @property
     def highlighted(self) -> int | None:
-        """The row that Enter takes at an empty line."""
+        """The row that Enter takes at an empty line, or that Space marks."""
         return self._highlighted
+
+    @property
+    def marked(self) -> frozenset[int] | None:
+        """The rows that a person has marked. None: one row is the answer."""
+        return frozenset(self._marked) if self._by_keys and self.field.kind == "choices" else None
+
+    def mark(self) -> bool:
+        """Mark the highlighted row, or take the mark away; return False if one row is the answer."""
+        if self.marked is None or self._highlighted is None:
+            return False
+        self._marked ^= {self._highlighted}
+        return True
 
     def move(self, by: int) -> bool:
         """Highlight another row; return False if there are none."""
@@ -106,24 +138,30 @@ class Filling:
             self._highlighted = (count - 1 if by < 0 else 0) if at is None else (at + by) % count
         return bool(count)
 
-    def take(self, text: str, *, takes_highlighted: bool = False) -> bool:
+    def take(self, text: str) -> bool:
         """Read a typed line as the value of the present field; return False if it is none, see `refused`.
 
-        Args:
-            text: The line.
-            takes_highlighted: An empty line stands for the highlighted row.
+        By keys, an empty line stands for the marked rows, or for the highlighted one.
         """
-        if takes_highlighted and not text.strip() and self._highlighted is not None:
-            text = str(self._highlighted + 1)
+        field = self.field
         try:
-            value = typed_value(self.field, text)
+            if self.marked is not None and not text.strip():
+                chosen = [field.choices[row] for row in sorted(self._marked)]
+                value = read_value(field, chosen or ([] if field.default else None))
+            else:
+                if self._by_keys and not text.strip() and self._highlighted is not None:
+                    text = str(self._highlighted + 1)
+                value = typed_value(field, text)
         except ValueError as error:
             self._refuse(error)
             return False
-        self.values.pop(self.field.name, None)
-        if value is not None:
-            self.values[self.field.name] = value
-        self._at += 1
+        if self.is_last_look:
+            self._at = len(self._fields) if value else 0
+        else:
+            self.values.pop(field.name, None)
+            if value is not None:
+                self.values[field.name] = value
+            self._at += 1
         self._begin()
         return True
 
@@ -137,7 +175,8 @@ class Filling:
 
     def reopen(self, error: ValueError) -> None:
         """Ask the last field again: the whole was no answer."""
-        self.back()
+        self._at = len(self._request.fields) - 1
+        self._begin()
         self._refuse(error)
 
     def _refuse(self, error: ValueError) -> None:
@@ -166,10 +205,11 @@ class Filling:
 
     def _begin(self) -> None:
         self.refused = ""
-        field, self._highlighted = self.field, None
-        if not field.rows or field.kind == "choices":
-            return
-        if field.default is not None:
+        field, self._highlighted, self._marked = self.field, None, set()
+        if field.kind == "choices":
+            self._marked = {field.choices.index(value) for value in field.default or ()}
+            self._highlighted = min(self._marked, default=0) if self._by_keys else None
+        elif field.rows and field.default is not None:
             values = [True, False] if field.kind == "boolean" else list(field.choices)
             self._highlighted = values.index(field.default) if field.default in values else None
         elif field.required and field.kind == "choice":

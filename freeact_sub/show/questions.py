@@ -145,6 +145,9 @@ class Questions:
     waiting: list[ev.ApprovalRequest | ev.QuestionRequest] = field(default_factory=list)
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
+    by_keys: bool = False
+    """Whether a person sees a mark that keys move: an empty line takes it, Space marks several, and more than one value is
+    looked at once more before it is sent."""
     take_yes: Callable[[ev.ApprovalRequest, ev.Decision], bool] | None = None
     """Function that takes a decision to allow a call, before it counts. False: it counts at once."""
     take_code: Callable[[ev.ApprovalRequest], bool] | None = None
@@ -192,7 +195,7 @@ class Questions:
         request = self.current
         if not isinstance(request, ev.QuestionRequest) or not request.fields:
             return None
-        return self._fillings.setdefault(request.request_id, Filling(request))
+        return self._fillings.setdefault(request.request_id, Filling(request, by_keys=self.by_keys))
 
     @property
     def asks_back(self) -> str:
@@ -247,20 +250,15 @@ class Questions:
         """Note that a question now shows something else: quickly typed text does not answer it."""
         self._shown_again[request.request_id] += 1
 
-    def answer(self, text: str, *, takes_highlighted: bool = False) -> bool:
-        """Answer the current question with a person's text; return False if the text decides nothing.
-
-        Args:
-            text: The line.
-            takes_highlighted: An empty line stands for the highlighted choice.
-        """
+    def answer(self, text: str) -> bool:
+        """Answer the current question with a person's text; return False if the text decides nothing."""
         if other := re.fullmatch(r"/(\d{1,9})", text.strip()):
             return self.choose(int(other[1]))
         request = self.current
         if request is None:
             return False
         if isinstance(request, ev.QuestionRequest):
-            return self._answer_question(request, text, takes_highlighted)
+            return self._answer_question(request, text)
         if self._replied_to != request.request_id:
             models = cheaper_models(request)
             self._typed, self._replied_to = TypedDecision(models, asks_always=self.asks_always), request.request_id
@@ -274,12 +272,12 @@ class Questions:
             return False
         return True
 
-    def _answer_question(self, request: ev.QuestionRequest, text: str, takes_highlighted: bool) -> bool:
+    def _answer_question(self, request: ev.QuestionRequest, text: str) -> bool:
         filling = self.filling
         if filling is None:
             request.answer(text)
         else:
-            if not filling.take(text, takes_highlighted=takes_highlighted):
+            if not filling.take(text):
                 return False
             if not filling.is_done:
                 return True

@@ -274,7 +274,7 @@ def form_part(request: ev.QuestionRequest, filling: Filling, rows: int = ALL_ROW
     refused = [Text(filling.refused, "red", no_wrap=True, overflow="ellipsis")] if filling.refused else []
     choices = _seen(filling, max(rows - len(title) - len(refused) - 1, 1))
     left = max(rows - len(title) - len(refused) - len(choices), 1)
-    words = own_words(request)
+    words = filling.given if filling.is_last_look else own_words(request)
     said = [Cut(body=Text(words, overflow="fold"), rows=left)] if words else []
     return Group(*said, *title, *choices, *refused)
 
@@ -290,6 +290,8 @@ def form_keys(filling: Filling) -> str:
     if filling.field.kind == "boolean":
         _, also, nothing = filling.hint.partition("; nothing ")
         hint = f"{YES_NO}{' · Enter ' if also else ''}{nothing}"
+    if filling.marked is not None:
+        hint = "Space marks · Enter goes on"
     parts = [hint, "↑ ↓ choose" if filling.rows else "", "← back" if filling.at else ""]
     return " · ".join(part for part in parts if part)
 
@@ -299,8 +301,15 @@ def _seen(filling: Filling, room: int) -> list[Text]:
     at = filling.highlighted
     first = min(max((at or 0) - room // 2, 0), max(len(filling.rows) - room, 0))
     shown = filling.rows[first : first + room]
+    marked = filling.marked
+    marks = {number: "" if marked is None else "[x] " if number in marked else "[ ] " for number in range(len(filling.rows))}
     return [
-        Text(f"{'>' if number == at else ' '} {row}", "bold cyan" if number == at else "", no_wrap=True, overflow="ellipsis")
+        Text(
+            f"{'>' if number == at else ' '} {marks[number]}{row}",
+            "bold cyan" if number == at else "",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
         for number, row in enumerate(shown, start=first)
     ]
 
@@ -387,8 +396,10 @@ class DecisionKeys:
             filling = self._questions.filling
             if filling is not None and filling.field.kind == "boolean" and key in ("y", "n"):
                 return self._questions.answer(key)
-            if filling is None or key not in ("←", "↑", "↓"):
+            if filling is None or key not in ("←", "↑", "↓", " "):
                 return False
+            if key == " ":
+                return filling.mark()
             return filling.back() if key == "←" else filling.move(-1 if key == "↑" else 1)
         if self._questions.asks_back:
             return key in ("y", "n") and self._questions.answer(key)

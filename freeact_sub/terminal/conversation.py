@@ -477,7 +477,7 @@ class Person:
         self.present.asked_to_leave = None
         if isinstance(self.display.questions.current, ev.QuestionRequest):
             typed = self.display.screen.line.pastes.unfolded(text)
-            self.display.questions.answer(typed, takes_highlighted=self.display.highlights)
+            self.display.questions.answer(typed)
             self.display.refresh()
             return
         text = text.strip()

@@ -328,8 +328,8 @@ class Display:
     keys: Sequence[tuple[str, str]] = KEYS
     """The keys that `/help` lists, each with its meaning."""
 
-    highlights = True
-    """Whether a person sees which choice an empty line takes."""
+    by_keys = True
+    """See `Questions.by_keys`."""
 
     has_pages = True
     """Whether a long text has a screen of its own."""
@@ -364,7 +364,7 @@ class Display:
     def forget(self) -> None:
         """Forget all agents."""
         self.views = Stories()
-        self.questions = Questions(asks_always=True)
+        self.questions = Questions(asks_always=True, by_keys=self.by_keys)
         self._tried = TriedCells(self.questions, self.screen.start, self._show_effects, self.note)
         self._records = Records()
         self._settled = SettledResponses()

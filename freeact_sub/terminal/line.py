@@ -168,7 +168,7 @@ class InputLine:
             if writes:
                 self._draft = Document(self._draft.text + text)
         elif not is_paste and self._keyboard.answer_key(ARROWS.get(pressed, text)):
-            if writes:  # an arrow moves the mark, and Enter may follow at once
+            if writes and not text.isspace():  # an arrow moves the mark, Space marks, and Enter may follow at once
                 self._guard.answered(text)
         elif writes:
             self.buffer.insert_text(text)

@@ -43,7 +43,7 @@ TYPE: Final = "type {hint}, then Enter; Ctrl-D gives no answer"
 class PlainDisplay(Display):
     """A display that prints each event, and nothing twice."""
 
-    highlights = False
+    by_keys = False
 
     has_pages = draws_pictures = False
 

@@ -59,6 +59,16 @@ ASKED: dict[str, dict[str, Any]] = {
             "required": ["port"],
         }
     },
+    "days": {
+        "form": {
+            "title": "Which days?",
+            "properties": {
+                "days": {"type": "array", "items": {"enum": ["Monday", "Tuesday", "Wednesday"]}},
+                "why": {"type": "string"},
+            },
+            "required": ["days"],
+        }
+    },
     "hostile": {"questions": [{"question": "\x1b[31mred\x1b[0m\r\x1b[1A " + "long " * 900, "choices": [LABEL, "short"]}]},
 }
 """What the model asks the user, by name."""

@@ -16,9 +16,9 @@ DAYS = QuestionField(name="days", kind="choices", choices=("mo", "tu", "we"), la
 class Asked:
     """One question, and its answer."""
 
-    def __init__(self, *fields: QuestionField) -> None:
+    def __init__(self, *fields: QuestionField, by_keys: bool = False) -> None:
         self.values: dict[str, object] | None = None
-        self.questions = Questions()
+        self.questions = Questions(by_keys=by_keys)
         self.questions.observe(question("question-form", self._take, prompt="Please", fields=fields))
 
     def _take(self, answer: Answer) -> bool:
@@ -57,13 +57,35 @@ def test_one_field_after_another_is_asked_and_what_is_wrong_is_asked_again() -> 
 
 
 def test_arrows_highlight_and_enter_takes_it_and_one_may_go_back() -> None:
-    asked = Asked(DATABASE, SECURE)
+    asked = Asked(DATABASE, SECURE, by_keys=True)
     filling = asked.questions.filling
     assert filling is not None
     assert filling.highlighted == 0
     assert filling.move(-1)
-    assert asked.questions.answer("", takes_highlighted=True)
+    assert asked.questions.answer("")
     assert filling.back()
-    assert asked.questions.answer("mine", takes_highlighted=True)
-    assert asked.questions.answer("", takes_highlighted=True)
+    assert asked.questions.answer("mine")
+    assert asked.questions.answer("")
+    assert asked.questions.answer("")
     assert asked.values == {"Which?": "mine", "secure": True}
+
+
+def test_space_marks_several_and_a_last_look_asks_them_again_with_what_was_given() -> None:
+    asked = Asked(DAYS, PORT, by_keys=True)
+    filling = asked.questions.filling
+    assert filling is not None
+    assert filling.mark()
+    assert filling.move(-1)
+    assert filling.mark()
+    assert asked.questions.answer("")
+    assert not filling.mark()  # a number is typed
+    assert asked.questions.answer("8")
+    assert (filling.title, filling.given) == ("Send these answers?", "days: Mo, We\nport: 8")
+    assert asked.questions.answer("n")
+    assert filling.marked == {0, 2}
+    assert filling.mark()  # none of the first any more
+    assert asked.questions.answer("")
+    assert asked.questions.answer("")
+    assert asked.values is None
+    assert asked.questions.answer("y")
+    assert asked.values == {"days": ["we"], "port": 8}
