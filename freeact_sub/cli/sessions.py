@@ -5,6 +5,7 @@ A fork (`sessions fork ID --at N --model A,B`) goes on from an earlier prompt; m
 
 import argparse
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -157,8 +158,9 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
     config = _config(options, settings)
     if not models:
         models = [_own_model(options.session_id, config)]
-    from freeact_sub.models.build import check_name  # noqa: PLC0415  # slow to import, as those below
+    from freeact_sub.models.build import check_name, model_meant  # noqa: PLC0415  # slow to import, as those below
 
+    models = [model_meant(config, model, os.environ).model for model in models]
     for model in models:
         check_name(config.model_copy(update={"model": model}))
     from freeact_sub.strategies.comparing import compare_models, comparison_table  # noqa: PLC0415

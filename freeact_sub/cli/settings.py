@@ -53,7 +53,29 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
                 except ConfigError as problem:
                     tell(f"note: {problem}")
             config = _without_the_rest(load, trust)
+    config = _with_model_meant(config)
     return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
+
+
+def _with_model_meant(config: "Config") -> "Config":
+    """Return the settings with the full name of their model, where they have a short one.
+
+    Raises:
+        ConfigError: The short name could be several models.
+    """
+    from freeact_sub.models.build import model_meant  # noqa: PLC0415
+
+    named = config.models.names.get(config.model or "", config.model)
+    if not isinstance(named, str) or (named == config.model and config.base_url is not None):
+        return config
+    meant = model_meant(config, str(config.model), os.environ)
+    if meant.model == config.model:
+        return config
+    if config.model not in config.models.names:
+        tell(f"note: model {config.model}: using {meant.model}")
+    new = {"model": meant.model, **({"base_url": meant.base_url} if meant.base_url is not None else {})}
+    chosen = config.model_fields_set
+    return config.model_copy(update=new).choosing({*chosen, *(new if "model" in chosen else ())})
 
 
 def trusted_settings(arguments: Mapping[str, Any]) -> "Config":
@@ -61,12 +83,13 @@ def trusted_settings(arguments: Mapping[str, Any]) -> "Config":
 
     Raises:
         UntrustedError: Files that nobody has trusted say more than texts.
+        ConfigError: The model's short name could be several models.
     """
     from freeact_sub.config.load import load_config  # noqa: PLC0415
     from freeact_sub.config.schema import user_folder  # noqa: PLC0415
     from freeact_sub.config.trust import Trust  # noqa: PLC0415
 
-    return _without_the_rest(functools.partial(load_config, **arguments), Trust(user_folder()))
+    return _with_model_meant(_without_the_rest(functools.partial(load_config, **arguments), Trust(user_folder())))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -93,7 +93,7 @@ SECONDS: Final = 1.0
 """Seconds that all servers together may take to respond."""
 MAX_BYTES: Final = 1_000_000
 MAX_MODELS: Final = 6
-"""Maximum models of one server."""
+"""Maximum models of one server, or in one sentence."""
 NAME_CHARS: Final = 200
 
 
@@ -115,6 +115,12 @@ def require_model(config: Config) -> None:
         )
 
 
+def is_full_name(name: str) -> bool:
+    """Return whether a model's name has a known provider."""
+    provider, _, model = name.partition(":")
+    return name == "test" or bool(model and (provider in PROVIDERS or provider.startswith("gateway/")))
+
+
 def check_name(config: Config) -> None:
     """Check that the model's name has a known provider, without the slow import of pydantic-ai.
 
@@ -122,9 +128,9 @@ def check_name(config: Config) -> None:
         ConfigError: The provider is unknown; the message suggests a name.
     """
     name = str(config.model)
-    provider, found, model = name.partition(":")
-    if name == "test" or (found and model and (provider in PROVIDERS or provider.startswith("gateway/"))):
+    if is_full_name(name):
         return
+    provider, found, _ = name.partition(":")
     if found and provider in PROVIDERS:
         raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
     if config.base_url is not None:
@@ -168,6 +174,61 @@ class FoundModel:
 def find_models(environment: Mapping[str, str]) -> list[FoundModel]:
     """Return all found models, first those with a key."""
     return [*models_of_keys(environment), *models_of_servers(SERVERS)]
+
+
+def known_models(config: Config, environment: Mapping[str, str]) -> list[FoundModel]:
+    """Return the models that a person may choose, each once: the named and the found ones, their siblings, the present one.
+
+    Importing pydantic-ai, which has the siblings, takes a moment.
+    """
+    known: dict[tuple[str, str | None], FoundModel] = {}
+    present = [FoundModel(model=config.model, because="", base_url=config.base_url)] if config.model else []
+    for found in (*_ready(config, environment), *_siblings(environment), *present):
+        known.setdefault((found.model, found.base_url), found)
+    return list(known.values())
+
+
+def model_meant(config: Config, name: str, environment: Mapping[str, str]) -> FoundModel:
+    """Return the model that a person means by a full name, by a name in `models`, or by a part of one known name.
+
+    Raises:
+        ConfigError: Several known models have such a name; the message says which.
+    """
+    meant = FoundModel(model=config.models.names.get(name, name), because="")
+    if meant.model != name or is_full_name(name):
+        return meant
+    for models in (_ready, lambda _, environment: _siblings(environment)):
+        matches: dict[str, FoundModel] = {}
+        for known in models(config, environment):
+            if name.lower() in known.model.lower():
+                matches.setdefault(known.model, known)
+        matches = {full: known for full, known in matches.items() if full.partition(":")[2] == name} or matches
+        if len(matches) > 1:
+            more = f" or {len(matches) - MAX_MODELS} more" if len(matches) > MAX_MODELS else ""
+            raise ConfigError(f"the model {name!r} could be {' or '.join([*matches][:MAX_MODELS])}{more}: name one of them")
+        if matches:
+            return next(iter(matches.values()))
+    return meant
+
+
+def _ready(config: Config, environment: Mapping[str, str]) -> list[FoundModel]:
+    """Return the models that the settings name, and the found ones."""
+    names = config.models.names.items()
+    named = [FoundModel(model=model, because=f"{name} in your settings") for name, model in names if isinstance(model, str)]
+    return [*named, *find_models(environment)]
+
+
+def _siblings(environment: Mapping[str, str]) -> list[FoundModel]:
+    """Return all models that pydantic-ai knows of the providers whose key is set."""
+    from pydantic_ai.models import KnownModelName  # noqa: PLC0415  # slow, see above
+
+    names: tuple[str, ...] = get_args(getattr(KnownModelName, "__value__", KnownModelName))
+    return [
+        FoundModel(model=name, because=found.because)
+        for found in models_of_keys(environment)
+        for name in names
+        if name.startswith(f"{found.model.partition(':')[0]}:")
+    ]
 
 
 def models_of_keys(environment: Mapping[str, str]) -> list[FoundModel]:

@@ -25,6 +25,7 @@ from freeact_sub.terminal.drawing.banner import banner
 from freeact_sub.terminal.drawing.parts import INDENT
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.present import (
+    MODEL,
     NEW,
     Asked,
     Compaction,
@@ -223,7 +224,7 @@ class Conversation:
                 self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
                 if self.present.agent is not agent:
                     if asked.session != NEW:
-                        self.present.wanted.pop("model", None)
+                        self.present.wanted = {k: v for k, v in self.present.wanted.items() if k not in MODEL}
                     await agent.aclose()
                     self.present.agent.follow_background(self._observe)
                     self._goes_along.clear()
@@ -239,8 +240,8 @@ class Conversation:
                 await self._follow(agent, asked)
 
     def _is_to_be_reopened(self, agent: "Agent") -> bool:
-        model = agent.config.model
-        return not agent.is_open or self.present.wanted.get("model", model) != model
+        wanted, config = self.present.wanted, agent.config
+        return not agent.is_open or any(wanted.get(name, getattr(config, name)) != getattr(config, name) for name in MODEL)
 
     async def _is_reopened(self, agent: "Agent") -> bool:
         """Make another agent continue the session with the chosen settings; return False if that fails."""
@@ -249,7 +250,7 @@ class Conversation:
         self._set_phase("opening")
         session = agent.session_id if agent.session_id and agent.history else NEW
         await agent.aclose()
-        earlier = {**self.present.wanted, "model": agent.config.model}
+        earlier = {**self.present.wanted, **{name: getattr(agent.config, name) for name in MODEL}}
         failed = False
         try:
             other = await opened(self._open_session, session, self.present.wanted)

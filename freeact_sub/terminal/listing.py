@@ -176,12 +176,15 @@ class Row:
     """The searched words; empty: the text."""
     group: str = ""
     """The heading of the rows of its kind, which stand together."""
+    is_present: bool = False
+    """Whether the row is what counts now: it is marked, and selected at first."""
     drawn: Callable[[int], str] | None = None
     """A function that draws the row in so many columns. None: its text and its note."""
 
     def in_columns(self, columns: int, widest: int) -> str:
         """Return the drawn row. Args: widest: the columns of the longest text."""
-        text = self.drawn(columns) if self.drawn else f"{set_cell_size(visible(self.text), widest)}  {visible(self.note)}"
+        note = " · ".join(filter(None, ["now" if self.is_present else "", visible(self.note)]))
+        text = self.drawn(columns) if self.drawn else f"{set_cell_size(visible(self.text), widest)}  {note}"
         return set_cell_size(text, columns)
 
 
@@ -218,6 +221,7 @@ class Chooser(Listing):
             self._all = await asyncio.to_thread(self.load)
         except FreeactError as error:
             self._all, self.none = [], str(error)
+        self._at = next((at for at, row in enumerate(self._found) if row.is_present), 0)
         self._application.invalidate()
 
     def _interrupt(self) -> None:

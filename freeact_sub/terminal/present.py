@@ -17,6 +17,7 @@ from rich.cells import cell_len, set_cell_size
 
 from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction, ShellCommand
+from freeact_sub.config.load import is_of_another_provider
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, FreeactError, SessionError
 from freeact_sub.modes import Mode
@@ -90,6 +91,8 @@ class TypedCommand:
 
 SHOWN: Final = 20
 NEW: Final = "new"
+MODEL: Final = ("model", "base_url")
+"""The settings that choose a model."""
 FORK: Final = "fork"
 
 
@@ -122,7 +125,7 @@ class Opening:
             if session is None:
                 return agent, await asyncio.to_thread(sessions_text, agent)
             if session != NEW:  # it has a model of its own
-                settings = {name: value for name, value in settings.items() if name != "model"}
+                settings = {name: value for name, value in settings.items() if name not in MODEL}
             other = await opened(open_session, session, settings)
         except FreeactError as error:
             return agent, str(error)
@@ -310,7 +313,7 @@ class Present:
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
     """The person's own commands, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
-    """Settings (`mode`, `model`) that the person has chosen, for the agents that are opened from now on."""
+    """Settings (`mode`, `MODEL`) that the person has chosen, for the agents that are opened from now on."""
 
     _code_rule: tuple[Any, str] = (None, "")
     """The inputs of the last `code_rule`, and its result."""
@@ -353,6 +356,14 @@ class Present:
         """The model of the next prompt, where it has a name."""
         model: str | None = self.wanted.get("model", (self.agent.config if self.agent is not None else self.config).model)
         return model
+
+    @property
+    def base_url(self) -> str | None:
+        """The address of the model of the next prompt. None: the provider's own."""
+        base = self.config if self.agent is None or "model" in self.wanted else self.agent.config
+        is_elsewhere = is_of_another_provider(self.wanted.get("model"), base.model)
+        base_url: str | None = self.wanted.get("base_url", None if is_elsewhere else base.base_url)
+        return base_url
 
 
 def _changed(file: Path) -> int:

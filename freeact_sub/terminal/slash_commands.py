@@ -7,6 +7,7 @@ gets the next prompt, which continues the same session: with the conversation, a
 import asyncio
 import base64
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from rich.text import Text
 
 from freeact_sub.agent_names import agents_meant, candidates, short_id
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
-from freeact_sub.models.build import check_name
+from freeact_sub.models.build import FoundModel, check_name, is_full_name, known_models, model_meant
 from freeact_sub.modes import MODES
 from freeact_sub.show.heads import doing
 from freeact_sub.show.typed_commands import (
@@ -37,6 +38,7 @@ from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.drawing.area import AgentsTable
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 from freeact_sub.terminal.drawing.banner import mode_words
+from freeact_sub.terminal.listing import Chooser, Row
 from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions, session_chooser
 from freeact_sub.text import one_line, visible
 
@@ -57,6 +59,9 @@ def mode_command(person: "Person", name: str) -> None:
         _choose_mode(person, name)
     elif name:
         person.display.note(f"unknown mode {name!r}: {', '.join(MODES)}")
+    elif person.display.has_pages:
+        rows = [Row(value=mode, text=mode, note=WORDS[mode], is_present=mode == present.mode) for mode in MODES]
+        person.display.screen.start(_pick(person, Chooser("mode: ", lambda: rows, takes="takes it", none=""), mode_command))
     else:
         words = mode_words(present.mode, present.code_rule, present.config.workspace)
         person.display.note(f"mode {words} · sandbox {present.config.kernel.sandbox}")
@@ -76,21 +81,62 @@ def next_mode(person: "Person") -> None:
 
 def model_command(person: "Person", name: str) -> None:
     """`/model [NAME]`."""
-    if name:
-        wanted = person.present.config.models.names.get(name, name)
-        if isinstance(wanted, str):
-            try:
-                check_name(person.present.config.model_copy(update={"model": wanted}))
-            except ConfigError as error:
-                person.display.note(str(error))
-            else:
-                _choose_model(person, wanted)
-        else:
-            person.display.note(f"{name} is set by the program and cannot be chosen by name")
+    present = person.present
+    config = present.config.model_copy(update={"model": present.model, "base_url": present.base_url})
+    full = config.models.names.get(name, name)
+    if not isinstance(full, str):
+        person.display.note(f"{name} is set by the program and cannot be chosen by name")
+    elif is_full_name(full):
+        _choose_checked(person, FoundModel(model=full, because=""))
+    elif name:
+        person.display.screen.start(_choose_meant(person, config, name))
+    elif not person.conversation.may_change_settings:
+        person.display.note(f"model {present.model or 'not set'} · {FIXED}")
+    elif person.display.has_pages:
+        person.display.screen.start(_pick_model(person, config))
     else:
-        person.display.note(
-            f"model {person.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-5-5"
-        )
+        _tell(person, lambda: _models_text(config))
+
+
+async def _choose_meant(person: "Person", config: "Config", name: str) -> None:
+    try:
+        _choose_checked(person, await asyncio.to_thread(model_meant, config, name, os.environ))
+    except ConfigError as error:
+        person.display.note(str(error))
+
+
+def _choose_checked(person: "Person", found: FoundModel) -> None:
+    try:
+        check_name(person.present.config.model_copy(update={"model": found.model}))
+    except ConfigError as error:
+        person.display.note(str(error))
+    else:
+        _choose_model(person, found)
+
+
+async def _pick_model(person: "Person", config: "Config") -> None:
+    models: list[FoundModel] = []
+
+    def load() -> list[Row]:
+        models[:] = known_models(config, os.environ)
+        return [
+            Row(
+                value=str(at),
+                text=found.model,
+                note=found.because,
+                is_present=(found.model, found.base_url or config.base_url) == (config.model, config.base_url),
+            )
+            for at, found in enumerate(models)
+        ]
+
+    none = "no model is found: set a provider's key, start a local server, or type /model PROVIDER:NAME"
+    chooser = Chooser("model: ", load, takes="takes it", none=none)
+    await _pick(person, chooser, lambda person, value: _choose_checked(person, models[int(value)]))
+
+
+def _models_text(config: "Config") -> str:
+    lines = [f"{found.model}  ({found.because})" for found in known_models(config, os.environ)]
+    return "\n".join([f"model {config.model or 'not set'}", *lines, "/model NAME changes it; a part of a name is enough"])
 
 
 def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
@@ -121,15 +167,16 @@ def _choose_mode(person: "Person", mode: Any) -> None:
         person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)}")
 
 
-def _choose_model(person: "Person", model: str) -> None:
-    present = person.present
+def _choose_model(person: "Person", found: FoundModel) -> None:
+    present, model = person.present, found.model
     if not person.conversation.may_change_settings:
         person.display.hint(FIXED)
         return
-    present.wanted["model"] = model
+    present.wanted.pop("base_url", None)
+    present.wanted |= {"model": model, **({"base_url": found.base_url} if found.base_url is not None else {})}
     if present.agent is None:
         person.display.hint(f"model {model} · from the first prompt")
-    elif present.agent.config.model == model:
+    elif (model, present.base_url) == (present.agent.config.model, present.agent.config.base_url):
         person.display.hint(f"model {model} · unchanged")
     elif present.agent.history:
         person.display.hint(f"model {model} · from the next prompt, in a new kernel with the variables")
@@ -346,14 +393,14 @@ def resume(person: "Person", rest: str) -> None:
     if rest or agent is None or not person.display.has_pages:
         person.present.waiting.put(Opening(session=rest))
     else:
-        person.display.screen.start(_pick(person, agent))
+        chooser = session_chooser(agent.sessions, agent.config.workspace, agent.session_id)
+        person.display.screen.start(_pick(person, chooser, resume))
 
 
-async def _pick(person: "Person", agent: "Agent") -> None:
-    chooser = session_chooser(agent.sessions, agent.config.workspace, agent.session_id)
+async def _pick(person: "Person", chooser: Chooser, take: Callable[["Person", str], None]) -> None:
     await person.display.screen.show_pages(chooser)
     if chooser.chosen is not None:
-        person.present.waiting.put(Opening(session=chooser.chosen))
+        take(person, chooser.chosen)
 
 
 def session_choices(person: "Person") -> Iterable[tuple[str, str]]:
@@ -630,14 +677,14 @@ COMMANDS: Final = (
     Command("/cost", "show what was spent, and what a prompt may take", _cost),
     Command(
         "/model",
-        "show the model, or change it from the next prompt on",
+        "choose the model of the next prompts; a part of its name is enough",
         model_command,
         usage="[NAME]",
         choices=model_choices,
     ),
     Command(
         "/mode",
-        "show or change how much runs without asking: plan, ask, auto, full (Shift-Tab)",
+        "choose how much runs without asking: plan, ask, auto, full (Shift-Tab)",
         mode_command,
         usage="[NAME]",
         choices=mode_choices,

@@ -114,10 +114,21 @@ def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Pat
     terminal.wait_for("It has 3 rows.")
     terminal.wait_at_bottom(READY)
     terminal.enter("/model gpt-5")
-    terminal.wait_for("unknown model 'gpt-5': did you mean 'openai-chat:gpt-5'?")
+    terminal.wait_for("the model 'gpt-5' could be openai:gpt-5.6-luna or ")
+    terminal.enter("/model no-such")
+    terminal.wait_for("unknown model 'no-such': did you mean 'openai-chat:no-such'?")
+    terminal.enter("/model")
+    terminal.wait_at_bottom(
+        "> openai-chat:qwen3:8b  ", f"now · Ollama at 127.0.0.1:{port}", "  openai:gpt-6.1-terra ", "Enter takes it"
+    )
+    terminal.press("llama" + ENTER)
+    terminal.wait_at_bottom("model openai-chat:llama4 · from the next prompt", READY)
+    terminal.enter("And now?")
+    terminal.wait_for_match(r"(?s)has 3 rows.*And now.*has 3 rows")
     terminal.enter("/exit")
     assert terminal.wait_end() == 0
     assert ollama.server.requests[0]["model"] == "qwen3:8b"
+    assert ollama.server.requests[-1]["model"] == "llama4"
     assert saved(home) == f'model = "openai-chat:qwen3:8b"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
     assert (home / ".config/freeact/config.toml").stat().st_mode & 0o777 == 0o600
 

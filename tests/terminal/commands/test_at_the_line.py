@@ -77,8 +77,9 @@ def test_another_mode_counts_at_once_and_the_conversation_goes_on(terminal: Term
     terminal.wait_at_bottom(READY)
     assert "Approval" not in terminal.shown
     terminal.enter("/mode")
-    terminal.wait_for("mode full: ")
-    terminal.enter("/mode ask")
+    terminal.wait_at_bottom("4 of 4", "> full  now · runs without asking")
+    terminal.press("ask" + ENTER)
+    terminal.wait_at_bottom("mode ask: asks before anything that matters", READY)
     terminal.enter("count")
     terminal.wait_for_match(r"(?s)echo: .Your kernel is new.*echo: .Your kernel is new")
     terminal.wait_at_bottom(READY)

@@ -5,7 +5,9 @@ from typing import Any
 from support.model_lists import OLLAMA, OPENAI, closed_port, model_list, silent
 from support.tables import each
 
-from freeact_sub.models.build import EXAMPLES, MAX_MODELS, FoundModel, models_of_keys, models_of_servers
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError
+from freeact_sub.models.build import EXAMPLES, MAX_MODELS, FoundModel, model_meant, models_of_keys, models_of_servers
 
 
 def names(port: int) -> list[str]:
@@ -68,3 +70,24 @@ def test_nobody_there_costs_nothing_and_who_is_silent_keeps_nobody_waiting() -> 
     with silent() as one, silent() as other, model_list({"/v1/models": OPENAI}) as port:
         found = models_of_servers({"A": one, "B": other, "C": port})
     assert [model.model for model in found] == ["openai-chat:qwen3:8b", "openai-chat:llama4"]
+
+
+@each(
+    ("name", "meant"),
+    [
+        ("sonnet", EXAMPLES["ANTHROPIC_API_KEY"]),  # what the first start would propose
+        ("OPUS-5", "anthropic:claude-opus-5-5"),
+        ("small", "openai-chat:gpt-6-luna"),
+        ("luna", "openai-chat:gpt-6-luna"),  # what the settings name goes first
+        ("opus", "the model 'opus' could be anthropic:claude-opus-4-8 or anthropic:claude-opus-5-5: name one of them"),
+        ("gemini", "gemini"),  # no key of its provider is set
+        ("openai:sonnet", "openai:sonnet"),
+    ],
+)
+def test_a_part_of_a_name_means_the_only_model_that_has_it(name: str, meant: str) -> None:
+    keys = {"ANTHROPIC_API_KEY": "secret", "OPENAI_API_KEY": "secret"}
+    try:
+        found = model_meant(Config(models={"small": "openai-chat:gpt-6-luna"}), name, keys).model
+    except ConfigError as error:
+        found = str(error)
+    assert found == meant
