@@ -5,6 +5,7 @@ program with one line on standard error and exit status 2; `--debug` adds a trac
 """
 
 import argparse
+import contextlib
 import functools
 import gc
 import importlib
@@ -65,7 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run_command(arguments: list[str]) -> int:
     options = parse(arguments)
-    debug = getattr(options, "debug", False)
     gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
     try:
         _check_folder()
@@ -73,18 +73,19 @@ def _run_command(arguments: list[str]) -> int:
         command: Command = getattr(importlib.import_module(module), name)
         return command(options, functools.partial(read_settings, options))
     except KeyboardInterrupt:
+        _write_ending("cancelled", "it was cancelled", options)
         return INTERRUPTED
     except ConfigError as error:
-        return _fail(error, str(error), USAGE, debug=debug)
+        return _fail(error, str(error), USAGE, options)
     except FreeactError as error:
-        return _fail(error, str(error), FAILED, debug=debug)
+        return _fail(error, str(error), FAILED, options)
     except BrokenPipeError as error:
         if output_is_left():
             return PIPE_CLOSED
-        return _fail(error, f"internal error: {error} (--debug shows where)", FAILED, debug=debug)
+        return _fail(error, f"internal error: {error} (--debug shows where)", FAILED, options)
     except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback
         text = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
-        return _fail(error, text, FAILED, debug=debug)
+        return _fail(error, text, FAILED, options)
     finally:
         gc.enable()
 
@@ -235,11 +236,21 @@ def _agent(config: "Config", session: str) -> Any:
     return agent
 
 
-def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
-    if debug:
+def _fail(error: BaseException, text: str, status: int, options: argparse.Namespace) -> int:
+    if getattr(options, "debug", False):
         traceback.print_exception(error)
     tell(text)
+    _write_ending("failed", text, options)
     return status
+
+
+def _write_ending(status: 'Literal["failed", "cancelled"]', error: str, options: argparse.Namespace) -> None:
+    """Write the object of `--output result` for a prompt that has no result."""
+    if getattr(options, "output", None) == "result" and sys.stdout is not None:
+        from freeact_sub.terminal.result import OneResult  # noqa: PLC0415
+
+        with contextlib.suppress(OSError):  # nobody reads it, or the disk is full
+            print(OneResult(status=status, error=error).to_json(), flush=True)  # noqa: T201  (the user interface)
 
 
 def list_agents(_options: argparse.Namespace, settings: Settings) -> int:

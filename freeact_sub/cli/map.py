@@ -29,7 +29,7 @@ HELP: Final = "write --output 'topic: price|delivery|other, angry: bool, reason'
 
 def map_file(options: argparse.Namespace, settings: Any) -> int:
     """Ask about each row, and write the rows with the answers."""
-    output = _type_of(options.output) if hasattr(options, "output") else str
+    output = _type_of(options.fields) if hasattr(options, "fields") else str
     bound = _budget_of(options.budget) if hasattr(options, "budget") else Budget()
     columns, lines, separator = _read(options.data)
     out, kept, again = None, None, "--out FILE would keep the answers"

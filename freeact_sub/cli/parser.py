@@ -192,11 +192,12 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
         )
     parser.add_argument(
         "--output",
-        choices=("auto", "plain", "json", "text"),
+        choices=("auto", "plain", "json", "text", "result"),
         default=argparse.SUPPRESS,
         help="how one prompt is shown: auto: drawn in a terminal, else the answer, with a log on standard error; "
         "plain: lines of text; "
-        "json: one event per line; text: only the answer",
+        "json: one event per line; text: only the answer; "
+        "result: at the end one JSON object with answer, status, cost, session and files",
     )
     whole = "show everything that all agents do, children included"
     parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=whole)
@@ -345,6 +346,7 @@ def _add_map(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
+        dest="fields",
         metavar="FIELDS",
         default=argparse.SUPPRESS,
         help="the fields of an answer: 'topic: price|delivery|other, angry: bool, reason'; types: text, int, float, bool, "

@@ -24,6 +24,7 @@ from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
+from freeact_sub.terminal.result import OneResult
 from freeact_sub.text import clean, fitted, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -42,8 +43,8 @@ OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
 """A function that makes the agent of a session: `new`, or the id of one to continue. The given settings replace the
 program's. Called in a thread."""
 
-Output: TypeAlias = Literal["rich", "plain", "json", "text"]
-"""Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
+Output: TypeAlias = Literal["rich", "plain", "json", "text", "result"]
+"""Drawn blocks, lines of text, one JSON object a line, the answer alone, or one JSON object at the end (`OneResult`)."""
 NOTHING: Final = Piped()
 
 Log: TypeAlias = Literal["rich", "plain"]
@@ -81,10 +82,11 @@ def exit_status(result: "RunResult") -> int:
 class _OneRun:
     def __init__(self, output: Output, log: Log | None, approver: Approver, *, verbose: bool) -> None:
         self._views = Stories()
-        self._answers_alone = output == "text" and log is None
+        self._writes_result = output == "result"
+        self._answers_alone = output in ("text", "result") and log is None
         self._tells = log is not None or (output in ("rich", "plain") and sys.stdout.isatty())
         """Whether standard error has the story, with its warnings."""
-        self._pipe = Pipe(sys.stdout, encoding="utf-8" if output == "json" else sys.stdout.encoding)
+        self._pipe = Pipe(sys.stdout, encoding="utf-8" if output in ("json", "result") else sys.stdout.encoding)
         self._writers = [(self._pipe, _writer(output, self._views, sys.stdout, verbose=verbose, complains=log is None))]
         if log is not None:
             log_writer = _writer(log, self._views, sys.stderr, verbose=verbose)
@@ -109,11 +111,17 @@ class _OneRun:
             if not self._interrupted or self._main is None:
                 raise
             self._main.uncancel()
+            await self._write_result(OneResult(status="cancelled", error="it was cancelled"))
             return INTERRUPTED
+        await self._write_result(OneResult.of(result, agent.session_id))
         if self._answers_alone or (result.unattended and not self._tells):
             for warning in result.warnings:
                 _complain(one_line(clean(warning), 500))
         return PIPE_CLOSED if self._pipe.closed else exit_status(result)
+
+    async def _write_result(self, result: OneResult) -> None:
+        if self._writes_result:
+            await self._pipe.write(f"{result.to_json()}\n")
 
     async def _show(self, event: ev.Event) -> None:
         if self._run is not None and isinstance(event, ev.AgentStarted) and (self._interrupted or self._pipe.closed):
@@ -191,6 +199,8 @@ def _writer(
             return lambda event: event.to_json() + "\n"
         case "text":
             return lambda event: _answer(event, complains=complains)
+        case "result":
+            return lambda event: _answer(event, complains=complains)[:0]
         case "rich":
             return _drawing(Story(views, verbose=verbose, whole="--verbose"), make_console(stream))
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+import jsonschema
 import psutil
 import pytest
 from support.chat_server import ChatCall, ChatReply, HttpError, by_turn
@@ -22,6 +23,7 @@ from support.waiting import is_running, wait_until
 from support.warm import WarmProgram
 
 from freeact_sub.cli import main
+from freeact_sub.terminal.result import json_schema
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
@@ -271,6 +273,59 @@ def test_text_is_the_answer_alone(reporter: Chat, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def result_in(stdout: str) -> dict[str, Any]:
+    """The one JSON object on standard output, which is as the schema in the docs says."""
+    (line,) = stdout.splitlines()
+    jsonschema.validate(json.loads(line), json_schema())
+    return dict(json.loads(line))
+
+
+def test_result_is_one_object_at_the_end(tmp_path: Path) -> None:
+    assert json.loads((Path(__file__).parents[2] / "docs/result.schema.json").read_text()) == json_schema()
+    with chat(by_turn(cell("open('north.csv', 'w').write('1')"), ["written"])) as server:
+        done = run("run", "write it", "--yes", "--output", "result", *server.options, cwd=tmp_path)
+    found = result_in(done.stdout)
+    expected = {
+        "status": "completed",
+        "error": "",
+        "answer": "written",
+        "turns": 2,
+        "files": ["north.csv"],
+        "cost_usd": None,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["tokens"] > 0
+    assert found["session"] in run("sessions", "list", cwd=tmp_path).stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "exit_status", "words"),
+    [
+        (["go", "--yes", "--max-turns", "2"], "limit", 1, "turns"),
+        (["#fail"], "failed", 1, "no such thing"),
+        (["go", "--model", "nonsense:"], "failed", 2, "unknown model 'nonsense:'"),
+        (["go", "--resume", "no-such"], "failed", 1, "no-such"),
+        (["go", "--mode", "plan"], "completed", 1, "every action was denied"),
+    ],
+)
+def test_result_is_one_object_too_where_there_is_no_answer(
+    options: list[str], status: str, exit_status: int, words: str, tmp_path: Path
+) -> None:
+    def script(request: dict[str, Any]) -> ChatReply:
+        if "#fail" in str(request["messages"]):
+            return HttpError(400, "no such thing")
+        return ["done"] if "denied" in str(texts_of(request)) else cell("1")
+
+    with chat(script) as server:
+        words_of = ["run", *server.options, "--output", "result", *options]
+        done = run(*words_of, cwd=tmp_path, check=exit_status)
+    found = result_in(done.stdout)
+    assert found["status"] == status
+    assert words in f"{found['error']} {found['warnings']}"
+    assert words in done.stderr
+
+
 def test_the_prompt_can_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text("Lies diese Grüße.")
     with chat(lambda request: [request["messages"][-1]["content"]]) as server:
@@ -359,6 +414,16 @@ def test_a_signal_ends_the_run_cleanly(start: Start, number: signal.Signals, tmp
         assert "is cancelled" in output
         assert "ended (cancelled)" in output
         wait_until(lambda: not any(is_running(kernel.pid) for kernel in kernels))
+
+
+def test_a_run_that_is_interrupted_has_a_result_too(start: Start, tmp_path: Path) -> None:
+    with chat(by_turn(cell(BUSY), ["never"])) as server:
+        program = start("run", "go", "--yes", "--output", "result", *server.options)
+        wait_until((tmp_path / "begun").exists)
+        program.send_signal(signal.SIGINT)
+        found = result_in(program.stdout.read())
+        assert program.wait(120) == 130
+    assert (found["status"], found["turns"]) == ("cancelled", 1)
 
 
 def test_a_second_signal_leaves_at_once_and_no_process_behind(start: Start) -> None:
