@@ -97,6 +97,12 @@ def _check_folder() -> None:
         raise ConfigError(f"the current folder cannot be used ({error.strerror}): change into another one") from error
 
 
+def show_help(options: argparse.Namespace, _settings: Settings) -> int:
+    """Show the help of a command, as its `--help` does (`freeact-sub help [COMMAND]`)."""
+    parse([*options.words, "--help"])
+    return 0
+
+
 def permissions(options: argparse.Namespace, settings: Settings) -> int:
     """Show the rules, or the decision about a call (`freeact-sub permissions`)."""
     from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415

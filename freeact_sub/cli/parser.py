@@ -182,6 +182,9 @@ def command_line() -> _Parser:
     doctor.set_defaults(main="freeact_sub.cli.doctor:examine")
     add_mcp_server(commands, common)
     _add_acp(commands, common)
+    shown = commands.add_parser("help", help="show the help of a command", allow_abbrev=False)
+    shown.set_defaults(main="freeact_sub.cli.commands:show_help")
+    shown.add_argument("words", nargs="*", metavar="COMMAND", help="such as run, or mcp add (default: all commands)")
     return parser
 
 

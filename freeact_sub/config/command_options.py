@@ -35,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that also mean something to a command that runs no agent."""
-    parser.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
+    parser.add_argument(
+        "--model", metavar="NAME", help="a pydantic-ai model name, anthropic:… or openai-chat:…, or a part of one"
+    )
     parser.add_argument("--base-url", metavar="URL", help="the URL of an OpenAI-compatible server, for openai-chat:NAME")
     parser.add_argument(
         "--code-actions",

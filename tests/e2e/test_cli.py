@@ -96,6 +96,17 @@ assert not heavy, heavy
     assert "--modle" in done.stderr
 
 
+@pytest.mark.parametrize("words", [[], ["run"], ["mcp", "add"], ["help"]])
+def test_help_names_a_command_in_front_or_behind(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["help", *words], [*words, "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert len(shown) > 100
+    assert shown == shown[: len(shown) // 2] * 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -130,7 +141,7 @@ assert not heavy, heavy
         (
             ["walk"],
             [
-                "rlm, map, mcp, doctor, mcp-server, acp)",
+                "rlm, map, mcp, doctor, mcp-server, acp, help)",
                 "`freeact-sub run walk`",
             ],
         ),
@@ -143,6 +154,7 @@ assert not heavy, heavy
         ),
         (["mcp"], ["required: {list,add,remove,login,logout,check}"]),
         (["sessions", "list", "--model", "x"], ["unrecognized arguments: --model x"]),
+        (["help", "mpc"], ["unknown command 'mpc'", "did you mean `mcp`?"]),
         (["agent"], ["did you mean `agents`?"]),
         (["--print"], ["prompt is empty", "--file"]),
         (["run", "hi", "--profile", "tiny"], ["--profile", "tiny"]),
