@@ -1,7 +1,8 @@
 """A person's commands, the same in every front end.
 
-`.agents/commands/NAME.md` is a prompt, sent by `/NAME words`; so is a skill, by its name. The work and words of `/undo`,
-`/rewind`, `/redo`, `/context` and `/cost` stand here too, and the search for an agent that a person names.
+`.agents/commands/NAME.md` is a prompt, sent by `/NAME words`; so are the files in `commands` here, and a skill, by its name.
+The work and words of `/undo`, `/rewind`, `/redo`, `/context` and `/cost` stand here too, and the search for an agent that a
+person names.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # slow to import
     from freeact_sub.features.undo import UndoReport
 
 
+OURS: Final = Path(__file__).with_name("commands")
+"""Prompts of the program itself, as files like those of a person."""
 ARGUMENTS: Final = "$ARGUMENTS"
 MAX_CHARS: Final = 60_000
 WORDS_CHARS: Final = 80
@@ -51,14 +54,14 @@ class OwnCommand:
 
 
 def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapping[str, OwnCommand]:
-    """Return the commands of files by name with `/`; of two with one name, the first one counts.
+    """Return the commands of files by name with `/`, then ours; of two with one name, the first one counts.
 
     Args:
         contents: The contents of the files, see `Config.command_contents`.
         taken: Names that cannot be used.
     """
     found: dict[str, OwnCommand] = {}
-    for path, content in contents.items():
+    for path, content in (*contents.items(), *((path, path.read_bytes()) for path in OURS.glob("*.md"))):
         name = f"/{path.stem}"
         if not _NAME.fullmatch(path.stem) or name in taken or name in found:
             continue

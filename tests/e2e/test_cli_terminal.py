@@ -56,6 +56,27 @@ def test_a_cell_is_shown_approved_and_run(start: Start) -> None:
     assert "Approval" not in shown
 
 
+@pytest.mark.parametrize("earlier", ["", "# Here\n\nRun make check.\n"])
+def test_init_has_the_agent_propose_an_agents_file_that_the_person_sees_first(
+    start: Start, tmp_path: Path, earlier: str
+) -> None:
+    file = tmp_path / "AGENTS.md"
+    write = "open('AGENTS.md', 'w').write('# Here\\n\\nRun make test.\\n')"
+    with chat(by_turn(cell(write), ["It names the tests."])) as server:
+        if earlier:
+            file.write_text(earlier)
+        terminal = start(server, "--trust")
+        terminal.wait_for("/help")
+        terminal.enter("/init for Windows too")
+        terminal.answer(
+            "y", f"{'±' if earlier else '+'}AGENTS.md", "+Run make test.", *(["-Run make check."] if earlier else [])
+        )
+        terminal.wait_for("> /init for Windows too", "It names the tests.")
+        assert "Propose an `AGENTS.md` for this folder" in server.read_by_model()
+        assert "for Windows too" in server.read_by_model()
+    assert "Run make test." in file.read_text()
+
+
 def test_a_denial_and_its_reason_reach_the_model(start: Start) -> None:
     with chat(by_turn(cell("open('written', 'w')"), ["I did not."])) as server:
         terminal = start(server, "run", "write")

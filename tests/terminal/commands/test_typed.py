@@ -144,7 +144,9 @@ def test_a_command_of_ones_own_is_a_prompt_in_a_file(tmp_path: Path) -> None:
         path.write_text(text)
     (ours / "folder.md").mkdir()
     commands = own_commands(read_commands([ours, theirs, tmp_path / "missing"]), {"/help"})
-    assert {name: command.words for name, command in commands.items()} == {"/review": "look at it", "/tidy": "Tidy up"}
+    words = {name: command.words for name, command in commands.items() if name != "/init"}  # that is ours
+    assert words == {"/review": "look at it", "/tidy": "Tidy up"}
+    assert own_commands({Path("init.md"): b"Mine."}, ())["/init"].prompt == "Mine."
     assert commands["/tidy"].with_arguments("src").endswith("Tidy src, and only src.")
     assert commands["/review"].with_arguments("") == "Review."
     assert commands["/review"].with_arguments("it all") == "Review.\n\nit all"
