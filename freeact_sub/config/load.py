@@ -79,6 +79,7 @@ def load_config(
     """Read the settings: the user's file, the workspace's, environment, arguments; a later value replaces an earlier one.
 
     A `base_url` belongs to the model that is set with it: where a later source names a model of another provider, it goes.
+    `model` may be a name in `models`.
 
     Args:
         workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
@@ -98,12 +99,17 @@ def load_config(
     files = _SettingsFiles()
     own = user_folder(variables)
     settings: dict[str, Any] = dict(usual or {})
-    for newer in (
+    sources = (
         _read_toml(files, own / CONFIG_FILE.name),
         _read_toml(files, folder / CONFIG_FILE),
         _from_environment(variables),
         _without_none(arguments or {}),
-    ):
+    )
+    models: dict[str, Any] = {}
+    for source in sources:
+        _merge(models, {"models": source.get("models", {})})
+    for source in sources:
+        newer = _with_full_name(source, models["models"])
         if is_of_another_provider(newer.get("model"), settings.get("model")):
             settings.pop("base_url", None)
         _merge(settings, newer)
@@ -171,6 +177,13 @@ def _without(config: Config, texts: Iterable[Path]) -> dict[str, Any]:
         "command_folders": [folder for folder in config.command_folders if folder not in above],
         "skill_folders": [folder for folder in config.skill_folders if folder not in above],
     }
+
+
+def _with_full_name(source: dict[str, Any], models: Any) -> dict[str, Any]:
+    """Return the settings of a source with the full name of a model that they name as `models` does."""
+    name = source.get("model")
+    full = models.get(name) if isinstance(models, Mapping) and isinstance(name, str) else None
+    return {**source, "model": full} if isinstance(full, str) else source
 
 
 def is_of_another_provider(model: Any, earlier: Any) -> bool:

@@ -329,7 +329,7 @@ class Display:
     """The keys that `/help` lists, each with its meaning."""
 
     by_keys = True
-    """See `Questions.by_keys`."""
+    """Whether a person sees a mark that keys move (`Questions.by_keys`)."""
 
     has_pages = True
     """Whether a long text has a screen of its own."""

@@ -68,12 +68,16 @@ def test_the_users_own_file_comes_first_and_needs_no_trust(tmp_path):
         ({"model": "openai-chat:y"}, "http://a/v1"),
         ({"model": None}, "http://a/v1"),
         ({"base_url": "http://b/v1"}, "http://b/v1"),
+        ({"model": "small"}, "http://a/v1"),
+        ({"model": "large"}, None),
     ],
 )
 @each("source", ["argument", "variable", "workspace"])
 def test_an_address_goes_with_the_provider_of_its_model(tmp_path, argument, base_url, source):
     (tmp_path / "own/freeact").mkdir(parents=True)
-    (tmp_path / "own/freeact/config.toml").write_text('model = "openai-chat:x"\nbase_url = "http://a/v1"\n')
+    (tmp_path / "own/freeact/config.toml").write_text(
+        'model = "openai-chat:x"\nbase_url = "http://a/v1"\n[models]\nsmall = "openai-chat:s"\nlarge = "anthropic:l"\n'
+    )
     variables, given = {"XDG_CONFIG_HOME": str(tmp_path / "own")}, {k: v for k, v in argument.items() if v}
     if source == "variable":
         variables |= {f"FREEACT_{name.upper()}": value for name, value in given.items()}
@@ -81,6 +85,7 @@ def test_an_address_goes_with_the_provider_of_its_model(tmp_path, argument, base
         write_settings(tmp_path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()))
     config = load_config(tmp_path, environment=variables, arguments=argument if source == "argument" else None)
     assert config.base_url == base_url
+    assert ":" in config.model
 
 
 def test_tables_and_lists_in_the_environment_are_json(tmp_path):
