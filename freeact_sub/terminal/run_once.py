@@ -197,10 +197,8 @@ def _writer(
             return PlainLines(views).write
         case "json":
             return lambda event: event.to_json() + "\n"
-        case "text":
-            return lambda event: _answer(event, complains=complains)
-        case "result":
-            return lambda event: _answer(event, complains=complains)[:0]
+        case "text" | "result":
+            return lambda event: _answer(event, complains=complains, answers=output == "text")
         case "rich":
             return _drawing(Story(views, verbose=verbose, whole="--verbose"), make_console(stream))
 
@@ -217,13 +215,13 @@ def _drawing(story: Story, console: Console) -> Callable[[ev.Event], str]:
     return draw
 
 
-def _answer(event: ev.Event, *, complains: bool) -> str:
-    """Return the root's answer. Args: complains: print the reason of a missing answer to standard error."""
+def _answer(event: ev.Event, *, complains: bool, answers: bool) -> str:
+    """Return the root's answer, if `answers`. Args: complains: print the reason of a missing answer to standard error."""
     if not isinstance(event, ev.AgentFinished) or event.parent_id is not None:
         return ""
     if event.status != "completed" and complains:
         _complain(f"{event.status}: {one_line(event.error, 500)}")
-    return clean(event.output).rstrip("\n") + "\n" if event.output else ""
+    return clean(event.output).rstrip("\n") + "\n" if event.output and answers else ""
 
 
 def _complain(text: str) -> None:
