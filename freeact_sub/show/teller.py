@@ -256,7 +256,7 @@ def _kernel_lost(view: "AgentStory", event: ev.KernelLost) -> Blocks:
 
 def _cancelled(view: "AgentStory", _event: ev.Cancelled) -> Blocks:
     yield from _rest_of_output(view)
-    yield bl.StoryBlock(title="is cancelled", tone="warning", is_detail=True)
+    yield bl.StoryBlock(title="is cancelled", tone="warning", is_repeated=True)
 
 
 def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:

@@ -15,6 +15,7 @@ from freeact_sub.events import (
     AgentStarted,
     ApprovalDecided,
     ApprovalRequest,
+    Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     Event,
@@ -85,10 +86,11 @@ def test_a_task_is_shown_as_the_child_that_it_starts() -> None:
 def test_what_an_agent_leaves_open_is_closed_at_its_end() -> None:
     request = ApprovalRequest(**ROOT, request_id="approval-1", call=CodeAction(code="1"), tool_call_id="call-0")
     end = AgentFinished(**ROOT, status="cancelled", error="the run was cancelled")
-    found = told(cell(ROOT)[0], request, end)
+    found = told(cell(ROOT)[0], request, Cancelled(**ROOT), end)
     closed = [update["toolCallId"] for update in found if update.get("status") == "failed"]
     assert closed == [update["toolCallId"] for update in found if update["sessionUpdate"] == "tool_call"]
     assert len(closed) == 2
+    assert len(found) == 4, "that it was cancelled is told once"
 
 
 @pytest.mark.parametrize("agent", [ROOT, CHILD])
