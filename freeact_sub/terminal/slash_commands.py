@@ -22,7 +22,7 @@ from rich.text import Text
 
 from freeact_sub.agent_names import agents_meant, candidates, short_id
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
-from freeact_sub.models.build import FoundModel, check_name, is_full_name, known_models, model_meant
+from freeact_sub.models.build import FoundModel, check_name, is_full_name, known_models, model_meant, models_of_keys
 from freeact_sub.modes import MODES
 from freeact_sub.show.heads import doing
 from freeact_sub.show.typed_commands import (
@@ -140,8 +140,9 @@ def _models_text(config: "Config") -> str:
 
 
 def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
-    """Return the models that the settings name."""
-    return [(name, str(model)) for name, model in person.present.config.models.names.items()]
+    """Return the models that the settings name, and one of each provider whose key is set."""
+    found = [(model.model, model.because) for model in models_of_keys(os.environ)]
+    return [*((name, str(model)) for name, model in person.present.config.models.names.items()), *found]
 
 
 def use_mode(display: "Display", agent: "Agent", mode: Any) -> bool:
