@@ -348,6 +348,12 @@ class Compacted(AgentEvent):
     """The number of old outputs that became notes; each note names the file with the whole output."""
     summary: str = ""
     """The summary that replaces all but the first prompt and the newest turns. Empty: none was needed."""
+    prompts: int = 0
+    """The number of prompts and messages of people that the summary replaces, an earlier summary not counted."""
+    turns: int = 0
+    """The number of turns that it replaces, each with its calls and outputs."""
+    kept_turns: int = 0
+    """The number of the newest turns, which stay."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels.handover import own_cell
 from freeact_sub.system.safe_files import write_new
-from freeact_sub.text import clean
+from freeact_sub.text import clean, counted
 from freeact_sub.tools import ChildRequest, head_and_tail, output_file
 
 TEXT_CHARS: Final = 4_000
@@ -414,7 +414,7 @@ class Compactor:
 
     async def _shortened(self, messages: Sequence[ModelMessage], room: int) -> Shortened | None:
         """Shorten outputs first, then summarise. Args: room: the tokens available."""
-        agent, parameters = self.agent, self.parameters
+        parameters = self.parameters
         fixed = estimate_uncounted((), parameters)
         room = max(0, room - fixed)
         end = newest_turns(messages, round(room * NEWEST))
@@ -431,7 +431,7 @@ class Compactor:
             try:
                 summarised = await self._summarised(messages, end, below=size)
             except FreeactError as error:
-                agent.emitter.put(Notice(content=f"the conversation could not be summarised, and goes on as it is: {error}"))
+                self._notice(f"the conversation could not be summarised, and goes on as it is: {error}")
             else:
                 found = (
                     found if summarised is None else replace(summarised, event=replace(summarised.event, outputs=outputs))
@@ -449,6 +449,16 @@ class Compactor:
         old = to_summarise(messages, end) if messages else []
         if not old:
             return None
+        found = Compacted(
+            prompts=sum(isinstance(part, UserPromptPart) and not loaded_only(part) for one in old for part in one.parts),
+            turns=sum(isinstance(one, ModelResponse) for one in old),
+            kept_turns=sum(isinstance(one, ModelResponse) for one in messages[end:]),
+        )
+        taken = (
+            f"{request_tokens(messages, self.parameters):,}{'' if self.window is None else f' of {self.window:,}'} tokens"
+        )
+        what = f"{counted(found.prompts, 'prompt')} and {counted(found.turns, 'turn')}"
+        self._notice(f"the conversation takes {taken}: a summary takes the place of {what}; this is a request to the model")
         window = self.window or ASSUMED_WINDOW
         chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
         prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
@@ -458,8 +468,9 @@ class Compactor:
         told = (with_child_note(self._task, self.agent), await self._variables(), missing)
         shorter = with_summary(messages, end, summary, "\n\n".join(filter(None, told)), texts)
         if estimate_uncounted(shorter, self.parameters) >= below:
+            self._notice("the conversation goes on as it is: the summary makes it no shorter")
             return None
-        return Shortened(messages=shorter, event=Compacted(summary=summary))
+        return Shortened(messages=shorter, event=replace(found, summary=summary))
 
     def _measured(self, messages: Sequence[ModelMessage], shortened: Shortened) -> Shortened:
         """Return the result with the tokens before and after, both by the provider's count if there is one."""
@@ -467,6 +478,9 @@ class Compactor:
         share = estimate_uncounted(shortened.messages, self.parameters) / estimate_uncounted(messages, self.parameters)
         event = replace(shortened.event, tokens_before=before, tokens_after=round(before * share))
         return replace(shortened, event=event)
+
+    def _notice(self, text: str) -> None:
+        self.agent.emitter.put(Notice(content=text))
 
     async def _variables(self) -> str:
         """Return the kernel's variables for the model; empty if there are none or the kernel does not answer."""
@@ -591,7 +605,8 @@ class CompactionByHand:
             loop.rewrite(shortened.messages)
             made.append(shortened.event)
             await loop.agent.emitter.emit(shortened.event)
-            return "The conversation was summarised."
+            sizes = f"{shortened.event.tokens_before:,} to {shortened.event.tokens_after:,} tokens"
+            return f"The conversation was summarised, from {sizes}."
 
         return self._root.begin(Work(prompt="[summary of the conversation]", program=summarise))
 

@@ -46,6 +46,8 @@ class Part:
     """Its kind, if the title does not say it."""
     brief: bool = False
     """Whether the part fits behind the title on the same line."""
+    folds: bool = False
+    """Whether a conversation whose actions are folded has only the name of the part, and the key that shows it."""
 
 
 @dataclass(kw_only=True, eq=False)

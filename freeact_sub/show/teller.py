@@ -35,7 +35,7 @@ from freeact_sub.show.wording import (
     question_and_answer,
     tool_words,
 )
-from freeact_sub.text import CursorText, arguments_text, clean, colours_only, label_of, one_line, visible
+from freeact_sub.text import CursorText, arguments_text, clean, colours_only, counted, label_of, one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.show.agent_story import AgentStory
@@ -229,17 +229,23 @@ def _progress(view: "AgentStory", event: ev.ModelProgress) -> Blocks:
 
 
 def _compacted(_view: "AgentStory", event: ev.Compacted) -> Blocks:
-    notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
-    parts = [bl.Part(text=note, tone="quiet", brief=True) for note in notes]
+    went = [f"{counted(event.prompts, 'prompt')} and {counted(event.turns, 'turn')}, now a summary"] if event.summary else []
+    went += [f"{counted(event.outputs, 'old output')}, now in files"] if event.outputs else []
+    newest = "the last turn" if event.kept_turns == 1 else f"the last {counted(event.kept_turns, 'turn')}"
+    kept = f"the first prompt, {newest}, " if event.summary else ""
+    parts = [
+        bl.Part(text=f"left out: {'; '.join(went)}", tone="quiet"),
+        bl.Part(text=f"stays: {kept}all variables", tone="quiet"),
+    ]
     if event.summary:
-        parts.append(bl.Part(form="markdown", text=clean(event.summary), tone="quiet", name="summary"))
+        summary = clean(event.summary)
+        parts.append(bl.Part(form="markdown", text=summary, tone="quiet", name="summary", folds=True))
     yield bl.StoryBlock(
         title="makes room in its conversation",
         detail=f"{event.tokens_before:,} → {event.tokens_after:,} tokens",
         parts=tuple(parts),
         tone="quiet",
         sentence=f"The conversation was shortened, from {event.tokens_before:,} to {event.tokens_after:,} tokens.",
-        is_detail=True,
     )
 
 

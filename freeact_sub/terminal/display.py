@@ -121,7 +121,7 @@ class Status:
         if (
             agent is None
             or event.parent_id is not None
-            or not any(isinstance(each, bl.Spent) or each.is_detail for each in found)
+            or not (isinstance(event, ev.Compacted) or any(isinstance(each, bl.Spent) for each in found))
         ):
             return
         use = agent.context()

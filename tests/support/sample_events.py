@@ -102,7 +102,9 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         ToolOutput(**CHILD, **tool, tool_name=text, content=text),
         UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE, context_tokens=1_200, window_tokens=8_000),
         ModelProgress(**CHILD, seconds=12.0, tokens=40, tokens_per_second=8.1),
-        Compacted(**CHILD, tokens_before=13_100, tokens_after=4_200, outputs=3, summary=text),
+        Compacted(
+            **CHILD, tokens_before=13_100, tokens_after=4_200, outputs=3, summary=text, prompts=2, turns=7, kept_turns=1
+        ),
         KernelLost(**CHILD, reason=text),
         Notice(**CHILD, content=text),
         AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content=text, correlation_id="question-1"),

@@ -232,7 +232,11 @@ class Story:
                 yield from self._note(block.line, STYLES[block.tone])
             case _ if not (block.is_repeated or (self._folds and block.is_detail)):
                 yield from self._note(block.head, "dim")
-                yield from self._below(*(draw_part(part) for part in block.parts))
+                for part in block.parts:
+                    is_named = self._folds and part.folds
+                    self.has_folded |= is_named
+                    named = Text.assemble((f"the {part.name} (", "dim"), self._whole, (")", "dim"))
+                    yield from self._below(named if is_named else draw_part(part))
 
     def _plans(self, view: AgentStory, call_id: str | None, found: Sequence[bl.StoryBlock]) -> Drawn:
         """Draw plans, each once: when it is over, or else its run. Until then it stands among the changing rows."""

@@ -79,9 +79,16 @@ async def test_two_hundred_prompts_fit_into_a_window_of_16k_and_the_fact_of_the_
         model = agent.scripted
     assert {result.status for result in results} == {"completed"}
     assert results[-1].output == "fact 150 is olive, fact 3 is azure"
-    assert not of_kind(events, Notice)
     compacted = of_kind(events, Compacted)
     assert model.summaries == sum(bool(event.summary) for event in compacted) > 1
+    before = of_kind(events, Notice)
+    assert len(before) == model.summaries
+    for told, event in zip(before, [event for event in compacted if event.summary], strict=True):
+        assert told.seq < event.seq
+        went = f"a summary takes the place of {event.prompts} prompts and {event.turns} turns"
+        assert re.match(rf"the conversation takes [\d,]+ of 16,384 tokens: {went}", told.content)
+        assert event.prompts > 1
+        assert event.turns > event.kept_turns > 0
     assert all(0 < event.tokens_after < event.tokens_before for event in compacted)
     assert sum(result.usage.turns for result in results) == model.requests
 
@@ -152,7 +159,7 @@ async def test_a_summary_that_the_budget_does_not_allow_changes_nothing(windowed
     async with agent:
         events, result = await read(agent.run("on", budget=Budget(tokens=1_500)))
         assert result.status == "limit"
-        assert "could not be summarised" in of_kind(events, Notice)[0].content
+        assert "could not be summarised" in of_kind(events, Notice)[1].content
         assert text_of(agent.history).startswith(text_of(history))
 
 
@@ -170,7 +177,7 @@ async def test_a_summary_that_fails_leaves_the_run_as_it_was_and_is_not_tried_ag
         history = agent.history
         asked = agent.scripted.summaries
     assert {result.status for result in results} == {"completed"}
-    notices = [event.content for event in of_kind(events, Notice)]
+    notices = [event.content for event in of_kind(events, Notice) if "a summary takes the place" not in event.content]
     assert notices
     assert all(text.startswith("the conversation could not be summarised, and goes on as it is: ") for text in notices)
     assert not of_kind(events, Compacted)
