@@ -45,12 +45,20 @@ class EventChannel:
         self._taps = tuple(taps)
         self._next_seq = 0
         self._abandoned = False
+        self._when_read: list[Callable[[], object]] = []
         self.closed = False
 
     @property
     def is_idle(self) -> bool:
         """Whether the reader has read all events."""
         return not self._waiting
+
+    def when_read(self, call: Callable[[], object]) -> None:
+        """Call a function once the reader has handled all events so far, and comes for the next one."""
+        if self.is_idle:  # it was handed the last one already
+            call()
+        else:
+            self._when_read.append(call)
 
     async def send(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> AgentEvent | None:
         """Queue an event once there is room. Args: header: fields to be set in it.
@@ -89,6 +97,9 @@ class EventChannel:
         while not self._waiting:
             if self.closed or self._abandoned:
                 return None
+            if self._when_read:
+                self._when_read.pop(0)()
+                continue
             self._changed.clear()
             await self._changed.wait()
         event, took_room = self._waiting.popleft()

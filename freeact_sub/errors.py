@@ -252,11 +252,15 @@ class StrategyError(FreeactError):
     """A strategy found no answer; the message says why."""
 
 
+CELL_SECONDS: Final = "cell_seconds"
+"""The limit on the time of a cell (setting `kernel.cell_timeout_seconds`), which is in no budget."""
+
+
 class LimitReachedError(FreeactError):
     """A budget is used up.
 
     Attributes:
-        limit: The budget's field, for example `turns`; `output` if a model's reply was too long.
+        limit: The budget's field, for example `turns`; `output` if a model's reply was too long; `CELL_SECONDS`.
         amount: The amount spent.
         bound: The amount allowed.
         owner: The agent whose budget it is.

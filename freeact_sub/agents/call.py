@@ -40,7 +40,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub import events as ev
 from freeact_sub.agents.feature import Asker, EndedCall, RequestedCall, RunTool
-from freeact_sub.agents.life import TreeAgent, tree_agent, with_model_named
+from freeact_sub.agents.life import TreeAgent, is_raised, tree_agent, with_model_named
 from freeact_sub.agents.shared import Shared, no_kernel_left
 from freeact_sub.agents.upstream import UnmadeCalls
 from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
@@ -260,7 +260,14 @@ async def _announce(requested: RequestedCall) -> None:
 
 async def _admitted(requested: RequestedCall) -> RequestedCall:
     """Count a call, and have it judged; return it with the changes of a person."""
-    tree_agent(requested.agent).run.account.take_tool_call()
+    account = tree_agent(requested.agent).run.account
+    while True:
+        try:
+            account.take_tool_call()
+            break
+        except LimitReachedError as error:
+            if not await is_raised(error, account, requested):
+                raise
     decision = await permit(requested.call, requested) if requested.is_asked else None
     return requested.with_code(None if decision is None else decision.code)
 

@@ -16,6 +16,7 @@ All methods are optional: the base does nothing. They are called in this order:
     the conversation; `RunPart.child`, around the start of each child, or around its whole run if the agent waits for it.
 6.  For each call: `RunPart.advisers`, before the gate decides; then `RunPart.call`, around the call that may run.
     `RunPart.did`, for each action of code.
+    `RunPart.limit`, when the run has reached a bound of its budget, or a cell in it its time, before that ends it.
 7.  `RunPart.answer`, each time the model would end the run.
 8.  `RunPart.closing`, once, after the children of the run have ended and before its kernel is closed. A child that is
     cancelled, or whose time is up, has no live kernel any more.
@@ -60,7 +61,7 @@ from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import ApprovalDeniedError, FreeactError, InvalidRequestError
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.events import Answer
 from freeact_sub.events.forms import PersonQuestion
 from freeact_sub.kernels import CellClock, HostRequestHandler, Kernel, KernelSpec
@@ -210,9 +211,21 @@ class FeatureAgent(Protocol):
         ...
 
     async def ask_person(
-        self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
+        self,
+        asked: PersonQuestion,
+        *,
+        tool_call_id: str | None = None,
+        clock: CellClock | None = None,
+        may_be_passed_over: bool = False,
     ) -> Answer:
-        """Ask a person, and stop the clocks of run and cell meanwhile. Without a person the answer has no text."""
+        """Ask a person, and stop the clocks of run and cell meanwhile. Without a person the answer has no text.
+
+        Args:
+            asked: The question.
+            tool_call_id: The call that it belongs to.
+            clock: The clock of the cell that it belongs to.
+            may_be_passed_over: Nobody is there if the reader of the events has neither shown nor answered the question.
+        """
         ...
 
 
@@ -465,6 +478,17 @@ class RunPart:
         del call
         return await proceed()
 
+    async def limit(self, reached: LimitReachedError, asker: Asker) -> float:
+        """Called before a limit ends a run, or a cell; returns how much more there is. 0: the limit ends it.
+
+        Args:
+            reached: The limit: `turns`, `tool_calls`, `requests`, `tokens` or `cost_usd` of the budget of `reached.owner`;
+                or `CELL_SECONDS`, where an infinite number lifts the limit.
+            asker: The agent or node that has reached it, and the place: `asker.clock` is the clock of the cell.
+        """
+        del reached, asker
+        return 0.0
+
     def did(self, agent: FeatureAgent, call: Call) -> None:
         """Called when code of an agent or a node starts an allowed program, or has written a file."""
 
@@ -647,6 +671,14 @@ class RunParts:
         for part in reversed(self._around):
             proceed = partial(_around, part, call, proceed)
         return await proceed()
+
+    async def limit(self, reached: LimitReachedError, asker: Asker) -> float:
+        """Return how much more the first part gives. 0: none gives any."""
+        for part in self._parts:
+            with _named(part, "limit"):
+                if (more := await part.limit(reached, asker)) > 0:
+                    return more
+        return 0.0
 
     def did(self, agent: FeatureAgent, call: Call) -> None:
         """Tell all parts."""

@@ -433,11 +433,22 @@ class TreeAgent:
         self.policy = self.policy.with_scratch(folders)
 
     async def ask_person(
-        self, asked: PersonQuestion, *, tool_call_id: str | None = None, clock: CellClock | None = None
+        self,
+        asked: PersonQuestion,
+        *,
+        tool_call_id: str | None = None,
+        clock: CellClock | None = None,
+        may_be_passed_over: bool = False,
     ) -> Answer:
         """Ask a person; an answer without a text is none. Meanwhile the clocks of run and cell stand still."""
         with self.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
-            return await self.shared.questions.ask(asked, self.emitter, path=self.path, tool_call_id=tool_call_id)
+            return await self.shared.questions.ask(
+                asked, self.emitter, path=self.path, tool_call_id=tool_call_id, may_be_passed_over=may_be_passed_over
+            )
+
+    async def at_limit_of_cell(self, reached: LimitReachedError, clock: CellClock) -> float:
+        """Return how many seconds more features give a cell whose time is up."""
+        return await self.run.features.limit(reached, Asker(agent=self, tool_call_id=clock.tool_call_id, clock=clock))
 
     @property
     def waits_for_child(self) -> bool:
@@ -595,6 +606,34 @@ def conversation_of(agent: TreeAgent) -> str:
     return agent.shared.recorded.session_id or list(agent.ancestors())[-1].agent_id
 
 
+async def is_raised(reached: LimitReachedError, account: Account, asker: Asker) -> bool:
+    """Let features raise a bound that an account, or one above it, has reached; return whether it was raised.
+
+    Of all who reach it at once, one asks. What was left as it is stays so.
+    """
+    name, at = reached.limit, account.bounded_by(reached)
+    if at is None:
+        return False
+    giver = at.giver_of(name)
+    with asker.paused():
+        async with giver.raising:
+            if name in giver.final:
+                return False
+            if at.bounded_by(reached) is None:
+                return True  # meanwhile
+            if giver is not at:
+                if name in giver.raised:
+                    at.lift(name)
+                    return True
+                reached = giver.limit_error(name, giver.taken(name), giver.bound(name), reached.needed)
+            more = await tree_agent(asker.agent).run.features.limit(reached, asker)
+            if more > 0:
+                giver.raise_bound(name, more)
+            else:
+                giver.final.add(name)
+            return more > 0
+
+
 @contextmanager
 def traced_run(agent: TreeAgent) -> Iterator[None]:
     """Stand around a run of a model, in the span that pydantic-ai has made of it."""
@@ -731,12 +770,14 @@ class Tree:
             detached=in_background and config.detach,
             continues=request.continues_all and not in_background and same_kind,
         )
-        budget = request.budget.over(config.budget).cut(parent.run.left)
+        asked = request.budget.over(config.budget)
+        budget = asked.cut(parent.run.left)
         if budget.depth is not None:  # a child resumed by an agent further above has fewer levels below it
             budget = budget.model_copy(update={"depth": max(0, budget.depth - (agent.depth - parent.depth - 1))})
         if payer is not None:
             budget = budget.cut(payer.remaining())
         account = self.ledger.open(agent.agent_id, budget, payer or parent.run.account)
+        account.rests = frozenset(name for name, bound in budget if name not in Budget.OWN and bound != getattr(asked, name))
         self.agents[agent.agent_id] = agent
         run = self._make_run(agent, account, parent.run)
         run.features = self.shared.features.run(agent)

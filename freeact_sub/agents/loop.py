@@ -387,6 +387,7 @@ class AgentLoop:
             ask=self.single_requests.ask_by_name,
             ask_user=partial(agent.ask_person, tool_call_id=tool_call_id),
             asked_seconds=lambda: agent.run.clock.stood_still,
+            at_limit=agent.at_limit_of_cell,
             take_loss=self.kernel.take_loss,
             ask_parent=partial(parent.ask, agent.agent_id) if parent is not None and agent.in_background else None,
         )

@@ -321,6 +321,14 @@ class Account:
     usual_cost_usd: Decimal | None = None
     """The money after which only last reports are made, plus the amounts that a person agrees to for fan-outs. None: a bound
     was given, or the run is no root's."""
+    raising: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A lock of the one who asks whether a bound may be raised."""
+    final: set[str] = field(default_factory=set)
+    """The bounds that stay as they are, by their name in the budget: a person has said so, or none was there."""
+    raised: set[str] = field(default_factory=set)
+    """The bounds that a person has raised."""
+    rests: frozenset[str] = frozenset()
+    """The bounds that are nothing but what an account above had left when this one was opened, and which it keeps itself."""
 
     @property
     def root(self) -> "Account":
@@ -379,6 +387,34 @@ class Account:
         if name in Budget.OWN:
             return getattr(self.own_usage, name) - (self.turns_of_asks if name == "turns" else 0)
         return self.counts[name]
+
+    def bounded_by(self, reached: LimitReachedError) -> "Account | None":
+        """Return the account, this one or one above it, whose bound is that of the error. None: it has another one now."""
+        for account in self.self_and_ancestors():
+            bound = getattr(account.budget, reached.limit, None)
+            bound = account.usual_cost_usd if bound is None and reached.limit == "cost_usd" else bound
+            if account.owner == reached.owner and bound and float(bound) == reached.bound:
+                return account
+        return None
+
+    def giver_of(self, name: str) -> "Account":
+        """Return the account whose bound this one's is: its own, or the one above of which it is the rest."""
+        return self.parent.giver_of(name) if name in self.rests and self.parent is not None else self
+
+    def lift(self, name: str) -> None:
+        """Drop a bound that an account above keeps."""
+        self.budget = self.budget.model_copy(update={name: None})
+
+    def raise_bound(self, name: str, more: float) -> None:
+        """Raise a bound by its name in the budget."""
+        self.raised.add(name)
+        if name == "cost_usd" and self.usual_cost_usd is not None:
+            self.usual_cost_usd += Decimal(str(more))
+        else:
+            kind = Decimal if name == "cost_usd" else int
+            raised = self.bound(name) + kind(str(more) if kind is Decimal else more)
+            self.budget = self.budget.model_copy(update={name: raised})
+        self.ledger.wake()
 
     def check(self, name: str, wanted: int = 1) -> None:
         """Raise LimitReachedError if so many more of a counted quantity cannot be taken."""

@@ -150,6 +150,7 @@ class OwnedNode(KernelNode):
             output_folder=owner.output_folder,
             emit=partial(owner.emitter.emit, tool_call_id=call_id),
             asked_seconds=lambda: owner.run.clock.stood_still,
+            at_limit=self.code.at_limit_of_cell,
         )
 
     async def _close(self) -> None:

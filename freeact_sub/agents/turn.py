@@ -74,7 +74,8 @@ from pydantic_graph import End
 from freeact_sub import events as ev
 from freeact_sub.agents.answers import AnswerCheck
 from freeact_sub.agents.call import ModelCalls, wrong_arguments
-from freeact_sub.agents.life import TreeAgent, name_of, traced_run
+from freeact_sub.agents.feature import Asker
+from freeact_sub.agents.life import TreeAgent, is_raised, name_of, traced_run
 from freeact_sub.agents.money import (
     BYTES_PER_TOKEN,
     REPORT_TOKENS,
@@ -162,7 +163,13 @@ class Booking:
         estimate = estimate_request(request, priced=priced, last=last) if account.counts_amounts else Estimate()
         if salvage and not last:
             estimate = replace(estimate, report_tokens=REPORT_TOKENS)
-        self._reservation = await account.ledger.reserve(account, estimate, last=last, wait=wait)
+        while True:
+            try:
+                self._reservation = await account.ledger.reserve(account, estimate, last=last, wait=wait)
+                break
+            except LimitReachedError as error:
+                if last or not wait or not await is_raised(error, account, Asker(agent=self._agent)):
+                    raise
         if not account.counts_amounts:
             return request
         self.shortened = self._reservation.output_tokens < estimate.output_tokens
@@ -472,6 +479,10 @@ class Turns:
         """Decide that the run must end; the first reason counts."""
         self.ended = self.ended or error
 
+    async def is_raised(self, error: LimitReachedError) -> bool:
+        """Return whether a bound that the run has reached is higher now."""
+        return await is_raised(error, self.agent.run.account, Asker(agent=self.agent))
+
     def whole_answer(self, output: Any) -> Any:
         """Return the complete answer of a run that has ended.
 
@@ -575,10 +586,16 @@ class RunHooks(AbstractCapability[Any]):
         rights, servers = turns.agent.begins_as.rights, turns.agent.shared.servers
         rights.check_names({*TOOL_NAMES, *(tool.name for tool in tool_defs)}, servers)
         tools = [tool for tool in tool_defs if rights.has_tool(tool.name)]
-        try:
-            turns.agent.run.account.check("turns")
-        except LimitReachedError as error:
-            turns.end(error)
+        account = turns.agent.run.account
+        while turns.ended is None:
+            try:
+                account.check("turns")
+                break
+            except LimitReachedError as error:
+                if turns.kept_answer is not None or not await turns.is_raised(error):
+                    turns.end(error)
+        if ctx.usage_limits is not None and ctx.usage_limits.request_limit is not None:
+            ctx.usage_limits.request_limit = account.bound("turns") + 1
         return [] if turns.ended else tools
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
@@ -641,8 +658,10 @@ class RunHooks(AbstractCapability[Any]):
         turns.agent.run.children_asked = children_asked(response)
         warn_of_unread_cache(turns.agent)
         if turns.booking.shortened and response.finish_reason == "length" and turns.ended is None:
-            turns.ended = turns.agent.run.account.amount_error()
-            turns.answers.keep_piece(response)
+            error = turns.agent.run.account.amount_error()
+            if not await turns.is_raised(error):
+                turns.ended = error
+                turns.answers.keep_piece(response)
         if turns.reporting:
             kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in outputs]
             response = replace(response, parts=kept)

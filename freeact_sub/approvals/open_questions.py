@@ -243,6 +243,7 @@ class OpenQuestions:
         *,
         path: tuple[str, ...],
         tool_call_id: str | None,
+        may_be_passed_over: bool = False,
     ) -> ev.Answer:
         """Ask a person, and return the answer; its text is None if there is none.
 
@@ -251,6 +252,8 @@ class OpenQuestions:
             emitter: Emits events for the agent.
             path: The agents from the root to this one, as people should see them.
             tool_call_id: The model's tool call that the question belongs to.
+            may_be_passed_over: Nobody is there if the reader of the stream comes for the next event, and has neither shown
+                nor answered the question: a program that knows of no questions does not wait for ever.
         """
         request_id = f"question-{secrets.token_hex(4)}"
 
@@ -284,6 +287,8 @@ class OpenQuestions:
                     self._open[request_id] = question, sent
                 if self._headless or emitter.channel.closed:
                     question.decide(ABSENT)
+                if may_be_passed_over:
+                    emitter.channel.when_read(lambda: question.shown or question.decide(ABSENT))
                 return await question.outcome
         finally:
             del self._open[request_id], ASKED[request_id]

@@ -32,6 +32,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
     from freeact_sub.features.files import FilesFeature, ReceiptsFeature  # noqa: PLC0415
     from freeact_sub.features.hooks import HooksFeature  # noqa: PLC0415
     from freeact_sub.features.instructions import InstructionsFeature  # noqa: PLC0415
+    from freeact_sub.features.limits import LimitsFeature  # noqa: PLC0415
     from freeact_sub.features.mcp_client.client import McpClientFeature  # noqa: PLC0415
     from freeact_sub.features.memory import MemoryFeature  # noqa: PLC0415
     from freeact_sub.features.plan import PlanFeature  # noqa: PLC0415
@@ -56,6 +57,7 @@ def default_features(hooks: "Sequence[Hook]" = ()) -> "Sequence[Feature]":
         UndoFeature(),  # after hooks: a prompt that they refuse is none that can be undone
         SkillsFeature(),  # after hooks: nor is a skill announced that came with it
         InstructionsFeature(),  # beside calls; it hears what files report
+        LimitsFeature(),  # beside calls
         QuestionsFeature(),  # these only give tools, and models read theirs in this order
         PlanFeature(),
         MemoryFeature(),

@@ -176,6 +176,8 @@ class NotebookHost:
         async with run:
             async for event in run:
                 hosted.hear(event)
+                if isinstance(event, ev.QuestionRequest):
+                    event.shown()
                 await self.peer.tell("event", number=number, event=event.to_json())
         result = await run.result()
         copy = hosted.copy

@@ -6,7 +6,8 @@ import binascii
 import functools
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,10 +16,11 @@ from pydantic_ai import BinaryContent
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CELL_TOOL, CellError, ClearOutput, ExecuteReply, MimeBundle
-from freeact_sub.errors import KernelLostError
+from freeact_sub.errors import CELL_SECONDS, KernelLostError, LimitReachedError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, CellRun, Kernel
 from freeact_sub.spans import note_here
+from freeact_sub.system.closing import end_task
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import own_title
 from freeact_sub.tools.tool import CellContext, PlainTool, ToolContext, ToolResult
@@ -86,13 +88,13 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     file = output_file(context.output_folder, context.tool_call_id)
     buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=root)
     clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
-    async with kernel.execute(code, buffer, clock) as cell:
+    async with kernel.execute(code, buffer, clock) as cell, _asked_at_limit(clock, context):
         # a task of its own: otherwise each output would wake everything that waits for the cell, up to the model's loop
         raised = await asyncio.create_task(_stream(cell, context), name="output of a cell")
         reply = await cell.reply()
     save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
     pictures = await asyncio.to_thread(save, root=root) if buffer.displays else ()
-    text = _text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason)
+    text = _text(buffer, reply, clock, kernel.lost_reason)
     if kernel.lost_reason is not None:
         context.take_loss()  # the text has it
     ended = CodeExecutionOutput(
@@ -124,7 +126,35 @@ async def _stream(cell: CellRun, context: CellContext) -> str:
     return raised
 
 
-def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeout: float | None, lost: str | None) -> str:
+@asynccontextmanager
+async def _asked_at_limit(clock: CellClock, context: CellContext) -> AsyncIterator[None]:
+    """Ask whether the cell may go on, inside the block, each time its time is up."""
+    if context.at_limit is None or clock.limit is None:
+        yield
+        return
+    clock.at_limit = asyncio.Event()
+    asking = asyncio.create_task(_ask_at_limit(clock, clock.at_limit, context.at_limit), name="asks about a cell's time")
+    try:
+        yield
+    finally:
+        await end_task(asking)
+
+
+async def _ask_at_limit(
+    clock: CellClock, reached: asyncio.Event, ask: Callable[[LimitReachedError, CellClock], Awaitable[float]]
+) -> None:
+    while not clock.expired:
+        await reached.wait()
+        limit = (clock.whole_limit if clock.waited_too_long else clock.limit) or 0.0
+        try:
+            more = await ask(LimitReachedError(CELL_SECONDS, amount=limit, bound=limit), clock)
+        except Exception:  # border: code of a user's feature; the cell must end
+            logger.exception("nobody could be asked about the time of a cell")
+            more = 0.0
+        clock.go_on(more)
+
+
+def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, lost: str | None) -> str:
     text = buffer.text
     match reply.status:
         case "timeout" if clock.waited_too_long:
@@ -133,7 +163,7 @@ def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeo
                 "waited for, and was interrupted."
             )
         case "timeout":
-            text += f"\n[ERROR] The cell ran longer than {timeout:g} s and was interrupted."
+            text += f"\n[ERROR] The cell ran longer than {clock.limit:g} s and was interrupted."
         case "interrupted":
             text += "\n[ERROR] The cell was interrupted."
         case "error" if not text.strip():

@@ -23,10 +23,10 @@ from pydantic_core import to_json
 from freeact_sub.calls import Call, ChildChoices, SpawnCall, ToolCall
 from freeact_sub.config.budget import Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import InvalidRequestError
+from freeact_sub.errors import InvalidRequestError, LimitReachedError
 from freeact_sub.events import AgentEvent, Answer
 from freeact_sub.events.forms import PersonQuestion
-from freeact_sub.kernels import Kernel
+from freeact_sub.kernels import CellClock, Kernel
 from freeact_sub.text import wrong_fields
 
 Outcome: TypeAlias = Literal["success", "failed"]
@@ -274,6 +274,8 @@ class CellContext:
     """A function that writes an event with the agent's header and this call's id."""
     asked_seconds: Callable[[], float] = lambda: 0.0
     """A function that returns the seconds that people were asked so far for the agent and its descendants."""
+    at_limit: Callable[[LimitReachedError, CellClock], Awaitable[float]] | None = None
+    """A function that returns how many seconds more the cell may run, when its time is up; 0: it ends. None: it ends."""
     take_loss: Callable[[], str] = lambda: ""
     """A function that returns why an earlier kernel was lost, for this result to say. Empty: nothing to say."""
 

@@ -12,6 +12,7 @@ needs the last state only. As on a screen, only the last lines can be changed: o
 import asyncio
 import contextvars
 import logging
+import math
 import re
 from collections import deque
 from collections.abc import Callable
@@ -530,6 +531,13 @@ class CellClock:
         self.expired = False
         self.waited_too_long = False
         """Whether the clock has run out because the cell has waited too long."""
+        self.at_limit: asyncio.Event | None = None
+        """An event to set at the limit, for somebody who then calls `go_on`. None: the clock runs out."""
+
+    @property
+    def limit(self) -> float | None:
+        """The limit on the working time."""
+        return self._limit
 
     @property
     def whole_limit(self) -> float | None:
@@ -545,6 +553,19 @@ class CellClock:
         self._arm()
         if self._limit is not None:
             self._whole_timer = self._loop.call_later(self._limit * WHOLE_TIMES, self._look_at_whole)
+
+    def go_on(self, seconds: float) -> None:
+        """Raises the limit that is reached. Args: seconds: added to it. 0: the clock runs out; infinite: there is none."""
+        if not seconds or self._limit is None:
+            self.at_limit = None
+            self._run_out()
+            return
+        self._limit = None if seconds == math.inf else self._limit + seconds / (WHOLE_TIMES if self.waited_too_long else 1)
+        self.waited_too_long = False
+        if self.at_limit is not None:
+            self.at_limit.clear()
+        self._arm()
+        self._look_at_whole()
 
     def stop(self) -> None:
         """Stops the clock."""
@@ -565,8 +586,12 @@ class CellClock:
             self._timer = self._loop.call_later(max(0.0, self._limit - self._watch.seconds), self._run_out)
 
     def _look_at_whole(self) -> None:
+        if self._whole_timer is not None:
+            self._whole_timer.cancel()
+        if self.whole_limit is None or self._callback is None:
+            return
         asked = self._stood_still() - self._stood_still_before
-        left = (self.whole_limit or 0.0) - (self._loop.time() - self._began - asked)
+        left = self.whole_limit - (self._loop.time() - self._began - asked)
         if left > 0:  # people were asked, or are at this moment
             self._whole_timer = self._loop.call_later(max(left, MIN_LOOK_SECONDS), self._look_at_whole)
         elif not self.expired:
@@ -574,6 +599,9 @@ class CellClock:
             self._run_out()
 
     def _run_out(self) -> None:
+        if self.at_limit is not None:
+            self.at_limit.set()
+            return
         self.expired = True
         if self._callback is not None:
             self._callback.set()

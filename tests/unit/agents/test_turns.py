@@ -25,7 +25,7 @@ from freeact_sub.agents.turn import Booking
 from freeact_sub.events import ToolCallStarted, UsageUpdated
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
-IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b|^[0-9a-f]{4}$")
+IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-|question-)[0-9a-f]{8,}|[0-9.]+ s\b|^[0-9a-f]{4}$")
 OF_A_MOMENT = {"timestamp", "run_id", "conversation_id", "tool_call_id", "time", "seq", "seconds", "provider_details", "key"}
 EMPTY = (None, "", [], {}, False)
 OF_A_MOMENT |= {"usage", "tree_usage", "context_tokens", "window_tokens", "parent_id", "agent_id", "receipts"}
@@ -103,7 +103,7 @@ async def seen(agent, *prompts, cancel=False):
     return {"events": sorted(map(str, events)), "results": plain(results), "history": history}
 
 
-@pytest.mark.features("background", "memory", "plan", "questions")  # requests name their tools
+@pytest.mark.features("background", "limits", "memory", "plan", "questions")  # requests name tools; limits ask
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.features(*NEEDED[case])) if case in NEEDED else case for case in CASES]
 )

@@ -1,0 +1,104 @@
+"""Questions at limits (`LimitsFeature`): where a person is there, a limit asks before it ends a cell or a run.
+
+Bounds of a program, a type or a model are treated like those of the settings: a person, and nobody else, raises one for the
+present run.
+"""
+
+import math
+import re
+from typing import Final
+
+from freeact_sub.agents.feature import Asker, EndedCall, Feature, FeatureAgent, Proceed, RequestedCall, RunPart, T
+from freeact_sub.calls import CodeAction
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import CELL_SECONDS, LimitReachedError
+from freeact_sub.events.forms import PersonQuestion, QuestionField
+from freeact_sub.text import dollars, duration, one_line
+
+NAME: Final = "go_on"
+"""The name of the question's field."""
+MORE: Final = "more"
+UNBOUNDED: Final = "unbounded"
+STOP: Final = "stop"
+WORDS: Final = {"cost_usd": "money", "requests": "requests to models", "tool_calls": "tool calls"}
+"""Limits whose names in the budget are no plain English."""
+CELL_CHARS: Final = 100
+_AMOUNT: Final = re.compile(r"\$?\s*(\d{1,9}(?:\.\d{1,6})?)")
+
+
+class LimitsPart(RunPart):
+    """The questions of one run."""
+
+    def __init__(self, feature: "LimitsFeature") -> None:
+        self._feature = feature
+        self._cells: dict[str | None, str] = {}
+        """The titles of the cells that run, by their call."""
+
+    async def call(self, call: RequestedCall, proceed: Proceed[T]) -> EndedCall[T]:
+        """Note the cell while it runs."""
+        if not isinstance(call.call, CodeAction):
+            return await proceed()
+        self._cells[call.tool_call_id] = one_line(call.call.title, CELL_CHARS)
+        try:
+            return await proceed()
+        finally:
+            self._cells.pop(call.tool_call_id, None)
+
+    async def limit(self, reached: LimitReachedError, asker: Asker) -> float:
+        """Ask the person, and return how much more there is. 0: nobody is there, or the limit holds."""
+        said, more, rows = self._words(reached, asker)
+        field = QuestionField(
+            name=NAME,
+            prompt="Go on?",
+            kind="choice",
+            choices=(*rows,),
+            labels=(*rows.values(),),
+            other=reached.limit == "cost_usd",
+        )
+        wrong = ""
+        while True:
+            answer = await asker.agent.ask_person(
+                PersonQuestion(prompt=f"{wrong}{said}", fields=(field,)),
+                tool_call_id=asker.tool_call_id,
+                clock=asker.clock,
+                may_be_passed_over=True,
+            )
+            chosen = STOP if answer.values is None else str(answer.values[NAME])
+            if chosen in rows:
+                return {MORE: more, UNBOUNDED: math.inf, STOP: 0.0}[chosen]
+            if (amount := _AMOUNT.fullmatch(chosen.strip())) is not None:
+                return float(amount[1])
+            wrong = f"{one_line(chosen, 40)!r} is no amount of money, such as $2.50. "
+
+    def _words(self, reached: LimitReachedError, asker: Asker) -> tuple[str, float, dict[str, str]]:
+        """Return a sentence on the limit, how much more is offered, and the choices in words."""
+        if reached.limit == CELL_SECONDS:
+            more = asker.agent.config.kernel.cell_timeout_seconds or 0.0
+            waits = asker.clock is not None and asker.clock.waited_too_long
+            more, also = (reached.bound, ", with what it has waited for") if waits else (more, "")
+            cell = self._cells.get(asker.tool_call_id, "")
+            said = f"A cell has been running for {duration(reached.bound)}{also}{f': {cell}' if cell else '.'}"
+            return said, more, {MORE: f"{duration(more)} more", UNBOUNDED: "as long as it needs", STOP: "stop it"}
+        number = dollars if reached.limit == "cost_usd" else "{:,.0f}".format
+        words = WORDS.get(reached.limit, reached.limit)
+        taken = f"{number(reached.amount)} of {number(reached.bound)}"
+        said = f"The limit of {words} is reached: {taken}, for {self._feature.owner_of(reached)}."
+        if reached.needed is not None:
+            said += f" The next request may take {number(reached.needed)}."
+        typed = ", or type an amount such as $2.50" if reached.limit == "cost_usd" else ""
+        return said, reached.bound, {MORE: f"{number(reached.bound)} more{typed}", STOP: "stop"}
+
+
+class LimitsFeature(Feature):
+    """Questions at the limits of all agents of a tree."""
+
+    def run(self, agent: FeatureAgent) -> RunPart | None:
+        """Ask about the limits of a run, unless the settings say that nobody is there."""
+        return LimitsPart(self) if agent.config.headless is None else None
+
+    def owner_of(self, reached: LimitReachedError) -> str:
+        """Return the owner of a bound in words."""
+        if reached.owner == self.root.agent.agent_id:
+            return "this prompt" if reached.limit in Budget.OWN else "this prompt with all its children"
+        owner = self.root.find(reached.owner)
+        return f"the child {reached.owner if owner is None else one_line(owner.name)}"
