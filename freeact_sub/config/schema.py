@@ -274,8 +274,8 @@ class KernelConfig(Section):
     start_timeout_seconds: float = Field(default=60, gt=0)
     """The time that a kernel may take to start."""
     cell_timeout_seconds: float | None = Field(default=300, gt=0)
-    """A cell that runs longer is interrupted. With the children and `ask`s that it waits for it may take ten times as long.
-    Waiting for approval does not count."""
+    """A cell that runs longer is interrupted, unless a person who is there gives it more time. With the children and `ask`s
+    that it waits for it may take ten times as long. Waiting for approval does not count."""
     output_chars: int = Field(default=10_000, ge=200)
     """The number of characters of a cell's output or a tool's result that the model reads, as head and tail. A file has
     the whole output."""
