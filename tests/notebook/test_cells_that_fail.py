@@ -42,7 +42,7 @@ async def test_a_run_that_did_not_succeed_is_an_error_of_its_cell(tmp_path):
         result = await notebook.run("print(result.status)")
         denied = await notebook.run(f"%%agent --name asks --mode ask {model}\nAct.", answer=False)
         by_hand = await notebook.run("%%agent --name asks\nAct.", answer=lambda _: "n")
-        limited = await notebook.run(f"%%agent --name few --mode auto --max-turns 1 {model}\nAct.")
+        limited = await notebook.run(f"%%agent --name few --mode auto --max-turns 1 {model}\nAct.", answer=lambda _: "2")
         unknown = await notebook.run("%%agent --name other --no-such-option\nAct.")
         empty = await notebook.run("%agent_discard --name nobody")
         fine = await notebook.run("%%agent --name asks\nHello.")
@@ -51,6 +51,7 @@ async def test_a_run_that_did_not_succeed_is_an_error_of_its_cell(tmp_path):
     assert result.text.strip() == "failed"
     assert "nobody was there to ask" in why(denied)
     assert by_hand.reply["status"] == "ok", "a person has said no, and the agent has answered"
+    assert "asks you: The limit of turns is reached: 1 of 1, for this prompt." in limited.text
     assert "the run did not complete (limit)" in why(limited)
     assert "%%agent: unrecognized arguments: --no-such-option" in why(unknown)
     assert "no cell has started nobody" in why(empty)
