@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final
 
-from freeact_sub.events import AgentEvent
+from freeact_sub.events import AgentEvent, QuestionRequest
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.blocks import Part, StoryBlock
 from freeact_sub.show.heads import doing
@@ -35,6 +35,8 @@ class Feed:
     async def read(self, events: AsyncIterable[AgentEvent]) -> None:
         """Read the events of a run to its end."""
         async for event in events:
+            if isinstance(event, QuestionRequest):
+                event.shown()
             view = self._views.observe(event)
             shown = json.dumps({"html": event_html(view, event), "does": doing(view)})
             self._number += 1
