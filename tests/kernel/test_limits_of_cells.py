@@ -64,7 +64,7 @@ async def test_a_person_gives_more_time_or_all_or_none(tmp_path, answers, asked,
     events, result = await read({"root": [cell(WAITS), "done"]}, answer, tmp_path)
     assert len(of_kind(events, QuestionRequest)) == asked
     (output,) = of_kind(events, CodeExecutionOutput)
-    assert (output.status, says in output.text, result.output) == (status, True, "done")
+    assert (output.status, says in output.text, result.status) == (status, True, "completed")
 
 
 async def test_the_cell_runs_on_while_the_question_is_open_and_its_end_withdraws_the_question(tmp_path):
