@@ -82,6 +82,8 @@ class Action(ABC):
         return True
 
 
+HARMLESS: Final = "code:harmless"
+"""The pattern of rules for cells that change nothing, by their trials."""
 MAX_NAME_CHARS: Final = 64
 """The shortest bound on tool names among the model providers."""
 
@@ -164,6 +166,15 @@ class CodeAction(Action):
     def question(self) -> str:
         title = own_title(self.description)
         return f"asks to run this cell ({title})" if title else "asks to run this cell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmlessCode(CodeAction):
+    """A cell whose trial has changed nothing, as rules judge it; people are asked about a `CodeAction`."""
+
+    @property
+    def subject(self) -> str:
+        return HARMLESS.removeprefix("code:")
 
 
 @dataclass(frozen=True, kw_only=True)

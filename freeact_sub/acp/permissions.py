@@ -4,6 +4,8 @@ Each is asked in the root's session, and about a tool call of its own, which `Up
 questions by both. An unusable answer, or a client that cannot ask, is a denial that says so.
 """
 
+import asyncio
+from pathlib import Path
 from typing import Any, Final
 
 from acp import RequestError
@@ -14,8 +16,11 @@ from freeact_sub.acp.actions import tool_text
 from freeact_sub.acp.connection import Client
 from freeact_sub.calls import FanOut
 from freeact_sub.events.forms import values_schema
+from freeact_sub.show.effect_lines import effect_lines, is_tried, seen_otherwise
+from freeact_sub.show.questions import always_allows
 from freeact_sub.show.wording import asked_text, rule_words
-from freeact_sub.text import dollars_spread, one_line
+from freeact_sub.system.closing import end_task
+from freeact_sub.text import dollars_spread, fenced, one_line
 
 ONCE: Final = "once"
 SESSION: Final = "session"
@@ -24,15 +29,42 @@ NO: Final = "no"
 MODEL: Final = "model "
 """The prefix of a cheaper model's name."""
 NO_TEXT: Final = "this client cannot ask its user for a text: the user may write it in the next prompt"
+TRIAL_SECONDS: Final = 3.0
+"""Seconds that a question waits for the effects of its cell; later ones are an update of its call."""
 CHOICES: Final = 12
 """Maximum number of buttons of one question."""
 
 
-async def decision_on(client: Client, session_id: str, event: ev.ApprovalRequest) -> ev.Decision:
-    """Ask about a call."""
+async def decision_on(client: Client, session_id: str, event: ev.ApprovalRequest, workspace: Path) -> ev.Decision:
+    """Ask about a call; about a cell once more if it would now do something else than its card says."""
+    if not is_tried(event):
+        return await _decision(client, session_id, event, [])
+    trying = asyncio.create_task(event.effects_ready(), name="trial for a card")
+    await asyncio.wait({trying}, timeout=TRIAL_SECONDS)
+
+    async def tell() -> None:
+        call = {"sessionUpdate": "tool_call_update", "toolCallId": event.request_id}
+        content = [*actions.asked(event.call)["content"], *_effects(await trying, workspace)]
+        await client.update(session_id, {**call, "content": content})
+
+    late = None if trying.done() else asyncio.create_task(tell(), name="effects for a card")
+    try:
+        decision = await _decision(client, session_id, event, _effects(trying.result(), workspace) if trying.done() else [])
+        now = await seen_otherwise(event, decision, trying.result() if trying.done() else None)
+        return decision if now is None else await _decision(client, session_id, event, _effects(now, workspace))
+    finally:
+        for task in (trying, *([late] if late is not None else [])):
+            await end_task(task)
+
+
+async def _decision(
+    client: Client, session_id: str, event: ev.ApprovalRequest, effects: list[dict[str, Any]]
+) -> ev.Decision:
     shown = actions.asked(event.call)
+    shown["content"] = [*shown["content"], *effects]
     shown["title"] = actions.titled(event, shown["title"])
-    similar = one_line(rule_words(event.suggested), 100)
+    patterns = always_allows(event)
+    similar = one_line(rule_words(patterns), 100)
     options = [
         {"optionId": ONCE, "name": "Allow", "kind": "allow_once"},
         {"optionId": SESSION, "name": f"Allow in this session: {similar}", "kind": "allow_always"},
@@ -58,13 +90,34 @@ async def decision_on(client: Client, session_id: str, event: ev.ApprovalRequest
         case "once":
             return ev.Decision(allowed=True)
         case "session" | "project" if event.suggested:
-            return ev.Decision(allowed=True, remember=SESSION if chosen == SESSION else PROJECT)
+            remember: ev.Remember = SESSION if chosen == SESSION else PROJECT
+            return ev.Decision(allowed=True, remember=remember, pattern=None if patterns == event.suggested else patterns[0])
         case "no":
             return ev.Decision(allowed=False, reason="the user denied it")
         case str() if chosen.startswith(MODEL):
             return ev.Decision(allowed=True, model=chosen.removeprefix(MODEL))
         case _:
             return ev.Decision(allowed=False, reason=problem, nobody=True)
+
+
+def _effects(effects: ev.Effects, workspace: Path) -> list[dict[str, Any]]:
+    """Return what the cell would do, for its card: in words, as pictures, and as diffs of files."""
+    if effects.off:
+        return []
+    words = "\n".join(line.text for line in effect_lines(effects) if line.kind not in ("added", "removed", "context"))
+    diffs = [diff for file in effects.files if (diff := _diff(file, workspace)) is not None]
+    return [tool_text(fenced(words)), *actions.pictures_of(effects.displays, ()), *diffs]
+
+
+def _diff(file: ev.FileEffect, workspace: Path) -> dict[str, Any] | None:
+    """Return the changed parts of a text file as the protocol has them. None: it has none."""
+    lines = [line for line in file.diff.split("\n")[2:] if not line.startswith("@@")]
+    if not lines:
+        return None
+    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in (sign, " ")) for sign in "-+")
+    return {"type": "diff", "path": str(workspace / file.path), "newText": new} | (
+        {} if file.what == "added" else {"oldText": old}
+    )
 
 
 async def answer_to(client: Client, session_id: str, event: ev.QuestionRequest) -> ev.Answer:

@@ -216,7 +216,7 @@ class Session:
 
     async def _asked(self, event: ev.ApprovalRequest | ev.QuestionRequest, run: Run[Any]) -> None:
         if isinstance(event, ev.ApprovalRequest):
-            decision = await permissions.decision_on(self._client, self.session_id, event)
+            decision = await permissions.decision_on(self._client, self.session_id, event, self.workspace)
             if decision.nobody and run.answer(event.request_id, decision):
                 await self.say(updates.message(f"\n\n[denied: {decision.reason}]\n\n"))
             else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 
-from freeact_sub.calls import CALLS, KINDS
+from freeact_sub.calls import CALLS, HARMLESS, KINDS
 
 Kind: TypeAlias = str
 """A kind of call, one of `KINDS`."""
@@ -127,8 +127,8 @@ def parse_pattern(text: str) -> Pattern:
         raise ValueError(f"{text!r} does not begin with a kind: write KIND or KIND:GLOB, with a kind of {', '.join(KINDS)}")
     if glob != glob.strip() or (":" in text and not glob):
         raise ValueError(f"{text!r} has an empty glob, or spaces around it: write {kind} for all, or {kind}:GLOB")
-    if glob and kind in CALLS and CALLS[kind].whole:
-        raise ValueError(f"{text!r}: {kind} takes no glob: write {kind}")
+    if glob and kind in CALLS and CALLS[kind].whole and text != HARMLESS:
+        raise ValueError(f"{text!r}: {kind} takes no glob: write {kind}{f' or {HARMLESS}' if kind == 'code' else ''}")
     if UNKNOWN in glob or WILD in glob or "\0" in glob:
         raise ValueError(f"{text!r} contains a character that globs cannot contain")
     return Pattern(kind=kind, glob=glob)

@@ -106,6 +106,10 @@ class Effects:
     off: bool = False
     """Whether front ends show nothing: trials are off (setting `effects.enabled`, or the mode), or the question is
     closed."""
+    can_be_taken_over: bool = False
+    """Whether a yes takes these effects over, if they can be, instead of running the cell again."""
+    harmless: bool = False
+    """Whether the cell changed no file, no variable that existed, and nothing else of its kernel that is known."""
     outdated_by: tuple[str, ...] = ()
     """Paths of the workspace that changed after an earlier trial of this cell, which was therefore tried again."""
 

@@ -24,7 +24,8 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,22 +37,23 @@ from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.requests import action_of
 from freeact_sub.agents.results import RunResult
 from freeact_sub.approvals import Policy
-from freeact_sub.approvals.gate import Adviser
+from freeact_sub.approvals.gate import Advice, Adviser
 from freeact_sub.approvals.open_questions import CallTrial, Tried, TryOut
-from freeact_sub.calls import Call, CodeAction, NetworkConnect
-from freeact_sub.cells import CellError, ExecuteReply, ReplyStatus
+from freeact_sub.calls import Call, CodeAction, HarmlessCode, NetworkConnect
+from freeact_sub.cells import CellError, CellOutput, ExecuteReply, ReplyStatus
 from freeact_sub.config.schema import EffectsConfig
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelError
-from freeact_sub.events import Decision
+from freeact_sub.events import Decision, Notice
 from freeact_sub.events.answers import Effects, FileEffect, VariableChange
 from freeact_sub.kernels import WALLED, CellClock, CellOutputBuffer, Kernel, TrialBounds, own_files_of
 from freeact_sub.kernels.files import Changes, OwnFiles
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
 from freeact_sub.kernels.handover import own_cell, read_whole
+from freeact_sub.kernels.taking_over import FACTS, KeptTrial
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, explained, parsed, told
 from freeact_sub.kernels.wire.output import short_traceback
 from freeact_sub.system.closing import carry_out
-from freeact_sub.text import cut, lines_to_compare, one_line, visible, whole_line
+from freeact_sub.text import cut, duration, lines_to_compare, one_line, visible, whole_line
 
 SHOWN: Final = 100
 """Maximum paths to show; the last one tells how many more there are."""
@@ -99,6 +101,13 @@ VARIABLES: Final = 200
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+UNASKED: Final = "it changes nothing"
+NOT_RUN: Final = (
+    "the cell was not asked about, because it changes nothing, and did not run after all: {reason}; send it again"
+)
+TAKEN_OVER: Final = "taken over from its trial, which took {time}"
+TAKEN_SECONDS: Final = 3.0
+"""Seconds of a trial above which a yes takes it over: a shorter one is as quick to run again."""
 TRIALS_AT_ONCE: Final = 2
 """Maximum trials at once, of all agents of a root."""
 
@@ -209,6 +218,8 @@ class CellTurn:
 
     code: str
     state: Literal["asked", "allowed"] = "asked"
+    values: Mapping[str, Any] | None = None
+    """The values of a harmless cell that runs unasked (`KeptTrial.plain_values`)."""
 
 
 class CellTurns:
@@ -231,18 +242,19 @@ class CellTurns:
         """Note the answer."""
         turn.state, turn.code = "allowed", turn.code if decision.code is None else decision.code
         if not decision.allowed:
-            self._leave(turn)
+            self.leave(turn)
         self._change()
 
     @contextmanager
-    def running(self, code: str) -> Iterator[None]:
-        """Note that a cell runs, asked about or not."""
-        for turn in [turn for turn in self._turns if turn.state == "allowed" and turn.code == code][:1]:
-            self._leave(turn)
+    def running(self, code: str) -> Iterator[CellTurn | None]:
+        """Note that a cell runs, asked about or not. Yield its turn, if it was asked about."""
+        turn = next((turn for turn in self._turns if turn.state == "allowed" and turn.code == code), None)
+        if turn is not None:
+            self.leave(turn)
         self._running += 1
         self.ran += 1
         try:
-            yield
+            yield turn
         finally:
             self._running -= 1
             self.ran += 1
@@ -264,13 +276,14 @@ class CellTurns:
             if self._running:
                 return STILL_RUNS
             for other in self._before(turn):  # allowed, and never made: its budget was at its end
-                self._leave(other)
+                self.leave(other)
         return ""
 
     def _before(self, turn: CellTurn) -> list[CellTurn]:
         return self._turns[: self._turns.index(turn)] if turn in self._turns else []
 
-    def _leave(self, turn: CellTurn) -> None:
+    def leave(self, turn: CellTurn) -> None:
+        """Forget a cell that does not run."""
         if turn in self._turns:
             self._turns.remove(turn)
 
@@ -350,8 +363,17 @@ class AgentTrials:
         """Args: agent: its policy decides. places: the right of a trial to run; more wait."""
         self._agent, self._places = agent, places
         self._running: set[asyncio.Task[Any]] = set()
+        self._ahead: dict[int, TrialOfCell] = {}
+        """Trials made before a person is asked about these cells."""
+        self._kept: dict[CellTurn, KeptTrial] = {}
+        """Trials that a yes takes over."""
         self._is_closed = False
         self.turns = CellTurns()
+
+    @property
+    def are_made(self) -> bool:
+        """Whether cells are tried."""
+        return self._agent.shared.config.effects.enabled and self._agent.policy.mode == "ask"
 
     def of(self, call: Call) -> TryOut | None:
         """Return the trial of a call, or why there is none. None: the call is no cell."""
@@ -362,11 +384,29 @@ class AgentTrials:
             reason = "trials are off (setting effects.enabled)"
         elif self._agent.policy.mode != "ask":
             reason = f"cells are tried in mode ask only, and this is {self._agent.policy.mode}"
-        return Effects(status="refused", reason=reason, off=True) if reason else TrialOfCell(self, call)
+        if reason:
+            return Effects(status="refused", reason=reason, off=True)
+        return self._ahead.pop(id(call), None) or TrialOfCell(self, call)
+
+    async def advice(self, call: CodeAction) -> Advice | None:
+        """Allow a cell that changes nothing, if a rule allows such cells."""
+        ruled = HarmlessCode(code=call.code, description=call.description)
+        if (await self._agent.shared.gate.ruling(ruled, self._agent.policy)).verdict != "allow":
+            return None
+        if not isinstance(trial := self.of(call), TrialOfCell):
+            return None
+        if await trial.is_harmless(call):
+            trial.decided(Decision(allowed=True))
+            return Advice(verdict="allow", reason=UNASKED)
+        self._ahead[id(call)] = trial
+        weakref.finalize(call, self._ahead.pop, id(call), None)
+        return None
 
     async def aclose(self) -> None:
         """End running trials, and make no more."""
         self._is_closed = True
+        for turn in [*self._kept]:
+            self.drop(turn)
         deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
         while tasks := {*self._running}:
             for task in tasks:
@@ -384,7 +424,8 @@ class AgentTrials:
                 return _refused(reason)
             async with self._places:
                 ran = self.turns.ran
-                tried = _refused("its agent is closed") if self._is_closed else await self._try_cell(call)
+                self.drop(turn)
+                tried = _refused("its agent is closed") if self._is_closed else await self._try_cell(call, turn)
                 return replace(tried, is_outdated=lambda: self.turns.ran != ran)
         except Exception as error:  # border: a trial costs its agent nothing, whatever fails in it
             logger.warning("a trial failed", exc_info=True)
@@ -392,7 +433,56 @@ class AgentTrials:
         finally:
             self._running.discard(task)
 
-    async def _try_cell(self, call: Call) -> Tried:
+    def kept(self, turn: CellTurn) -> KeptTrial | None:
+        """Return the trial that a run of this cell may take over."""
+        return self._kept.get(turn)
+
+    def drop(self, turn: CellTurn) -> None:
+        """End the trial that is kept for a cell."""
+        if (trial := self._kept.pop(turn, None)) is not None:
+            self._end(trial.kernel)
+
+    def _end(self, kernel: Kernel) -> None:
+        ending = asyncio.create_task(carry_out(kernel.aclose()), name="end of a trial")
+        self._running.add(ending)
+        ending.add_done_callback(self._running.discard)
+
+    async def taken_over(self, turn: CellTurn | None, call: CodeAction) -> KeptTrial | None:
+        """Take over the trial of a cell that is about to run. None: the cell runs itself.
+
+        Raises:
+            KernelError: The cell was allowed for its trial alone, which cannot be taken over.
+        """
+        trial = None if turn is None else self._kept.get(turn)
+        if turn is None or trial is None or not (turn.values is not None or trial.effects.can_be_taken_over):
+            return None
+        try:
+            reason = await self._taken_by_kernel(trial, turn, call)
+        except KernelError as error:
+            reason = str(error)
+        if reason and turn.values is not None:
+            raise KernelError(NOT_RUN.format(reason=reason))
+        if reason:
+            logger.info("a trial is not taken over: %s", reason)
+        return None if reason else trial
+
+    async def _taken_by_kernel(self, trial: KeptTrial, turn: CellTurn, call: CodeAction) -> str:
+        holder = self._agent.kernel
+        if holder is None or holder.has_own_files or not self.are_made:
+            return "its kernel is another one, or works in a copy of the workspace"
+        if trial.code != call.code or trial.ran != self.turns.ran - 1:
+            return "another cell has run since"
+        if turn.values is None and (changed := await _outdated_by(trial.own)):  # an unasked cell has run: this was its run
+            return f"changed since: {changed[0]}"
+        return await trial.taken_by(await holder.get(), turn.values)
+
+    async def let_go(self, trial: KeptTrial) -> None:
+        """Have the kernel forget a trial that the cell has not taken over: it has not run."""
+        if (holder := self._agent.kernel) is not None:
+            with contextlib.suppress(KernelError):
+                await trial.let_go(await holder.get())
+
+    async def _try_cell(self, call: Call, turn: CellTurn) -> Tried:
         config, began = self._agent.shared.config, time.monotonic()
         settings, host = config.effects, TrialHost(self._agent)
         try:
@@ -407,29 +497,52 @@ class AgentTrials:
         try:
             trial = CellTrial(kernel, host, settings, config.kernel.output_chars)
             found = await trial.run(_code(call))
+            effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
+            kept = trial.kept(effects)
+            if kept is not None and not self._is_closed and (kept.is_harmless or effects.seconds > TAKEN_SECONDS):
+                is_long = effects.seconds > TAKEN_SECONDS
+                effects = replace(effects, can_be_taken_over=is_long, harmless=kept.is_harmless)
+                self._kept[turn] = replace(kept, effects=effects, ran=self.turns.ran)
         except KernelError as error:
             return _refused(_short(str(error)))
         finally:
-            ending = asyncio.create_task(carry_out(kernel.aclose()), name="end of a trial")
-            self._running.add(ending)  # its effects are read meanwhile
-            ending.add_done_callback(self._running.discard)
-        effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
+            if turn not in self._kept:
+                self._end(kernel)  # its effects are read meanwhile
         return Tried(effects, None if own is None else partial(_outdated_by, own))
 
 
 class TrialOfCell(CallTrial):
-    """The trial of one cell that a person is asked about."""
+    """The trial of one cell that a person is asked about, or would be."""
 
     def __init__(self, trials: AgentTrials, cell: CodeAction) -> None:
         self._trials, self._turn = trials, trials.turns.ask(cell.code)
+        self._code, self._ahead = cell.code, list[Tried]()
+        weakref.finalize(cell, trials.turns.leave, self._turn)  # it may be denied before anybody is asked
 
-    def __call__(self, call: Call) -> Coroutine[None, None, Tried]:
-        """Try the cell."""
-        return self._trials.try_out(call, self._turn)
+    async def __call__(self, call: Call) -> Tried:
+        """Try the cell. A trial before the question holds, unless something has changed."""
+        for tried in self._ahead:
+            self._ahead.clear()
+            if _code(call) == self._code and tried.holds and not (tried.outdated_by and await tried.outdated_by()):
+                return tried
+        return await self._trials.try_out(call, self._turn)
+
+    async def is_harmless(self, call: Call) -> bool:
+        """Try the cell before anybody is asked. Return whether it changes nothing, and its values are there without it."""
+        tried = await self(call)
+        kept = self._trials.kept(self._turn) if tried.effects.harmless else None
+        if kept is not None:
+            with contextlib.suppress(FreeactError):
+                self._turn.values = await kept.plain_values()
+        if self._turn.values is None:
+            self._ahead[:] = [tried]
+        return self._turn.values is not None
 
     def decided(self, decision: Decision) -> None:
         """Note the decision."""
         self._trials.turns.decided(self._turn, decision)
+        if not decision.allowed or decision.code is not None:
+            self._trials.drop(self._turn)
 
 
 class CellTrial:
@@ -439,12 +552,17 @@ class CellTrial:
         self._kernel, self._host, self._seconds = kernel, host, settings.seconds
         self._bound = f"{settings.memory_bytes / GIB:.3g} GiB"
         self._raised: CellError | None = None
+        self._outputs: list[CellOutput] = []
+        self._told: Mapping[str, Any] = {}
+        self._changes: Changes | None = None
+        self._code = ""
         self._buffer = CellOutputBuffer(model_chars=output_chars)
         own = own_files_of(kernel)
         host.folders = tuple(filter(None, (kernel.scratch, None if own is None else own.root)))
 
     async def run(self, code: str) -> dict[str, Any]:
         """Run the cell; return the fields of `Effects`."""
+        self._code = code
         await own_cell(self._kernel, "freeact.before()", OWN_CELL_SECONDS, module=TRIAL)
         running = asyncio.create_task(self._cell(code), name="cell in a trial")
         try:
@@ -470,6 +588,7 @@ class CellTrial:
             cell = "timeout"
         reason = self._stopped_by(cell)
         variables, told = await self._variables() if ended else ((), {})
+        self._told = told
         if cell == "error" and (met := self._bound_met(told)):
             # an error that only the trial has is none of the cell's
             reason, cell, output = met, "interrupted", self._without_error(output)
@@ -490,9 +609,32 @@ class CellTrial:
     async def _cell(self, code: str) -> ExecuteReply:
         async with self._kernel.execute(code, self._buffer, CellClock(self._seconds)) as cell:
             async for output in cell:
+                self._outputs.append(output)
                 if isinstance(output, CellError):
                     self._raised = output
             return await cell.reply()
+
+    def kept(self, effects: Effects) -> KeptTrial | None:
+        """Return the trial as a run may take it over. None: it cannot be."""
+        told, own = self._told, own_files_of(self._kernel)
+        facts = told.get("taken")
+        if own is None or self._changes is None or not isinstance(facts, dict) or not facts.keys() >= FACTS:
+            return None
+        before, after = (parsed(json.dumps(told[key]).encode()) for key in ("before", "after"))
+        origin = (told.get("origin") or [0])[0]
+        trial = KeptTrial(
+            kernel=self._kernel,
+            own=own,
+            changes=self._changes,
+            code=self._code,
+            outputs=self._outputs,
+            effects=effects,
+            before=before,
+            after=after,
+            facts=facts,
+            origin=origin,
+        )
+        return trial if trial.is_whole else None
 
     def _bound_met(self, told: Mapping[str, Any]) -> str:
         """Return words for the bound of the trial at which the cell failed. Empty: it failed by itself."""
@@ -533,7 +675,7 @@ class CellTrial:
         if own is None:
             return {}
         try:
-            changes = own.look()
+            changes = self._changes = own.look()
             return {"files": file_effects(own, changes), "left_out": changes.left_out}
         except (OSError, FreeactError) as error:
             # a cell can cause this; without a word it would seem that no file has changed
@@ -581,8 +723,19 @@ class EffectsPart(RunPart):
         """Note that a cell runs: a trial that was made before does not hold any more."""
         if not isinstance(call.call, CodeAction) or call.agent is not self._agent or call.by == "check":
             return await proceed()
-        with self._trials.turns.running(call.call.code):
-            return await proceed()
+        with self._trials.turns.running(call.call.code) as turn:
+            trial = await self._trials.taken_over(turn, call.call)
+            if trial is not None and turn is not None and turn.values is None:
+                words = TAKEN_OVER.format(time=duration(trial.effects.seconds))
+                call.emitter.put(Notice(content=words), tool_call_id=call.tool_call_id)
+            elif trial is None and turn is not None:
+                self._trials.drop(turn)  # its memory is the cell's
+            try:
+                return await proceed()
+            finally:
+                if trial is not None and turn is not None:
+                    self._trials.drop(turn)
+                    await self._trials.let_go(trial)
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
         """End running trials: their copies must not outlive the kernel's agent."""
@@ -591,10 +744,20 @@ class EffectsPart(RunPart):
 
 
 class TrialAdviser(Adviser):
-    """An adviser that shows the effects of a cell."""
+    """An adviser that shows the effects of a cell, and lets one that changes nothing run unasked where a rule says so."""
+
+    source = "its trial"
 
     def __init__(self, trials: AgentTrials) -> None:
         self._trials = trials
+
+    def hears(self, call: Call) -> bool:
+        """Hear of cells that are asked about."""
+        return isinstance(call, CodeAction) and self._trials.are_made
+
+    async def before(self, call: Call) -> Advice | None:
+        """Allow a cell that changes nothing, if a rule allows such cells."""
+        return await self._trials.advice(call) if isinstance(call, CodeAction) else None
 
     def try_out(self, call: Call) -> TryOut | None:
         """Return the trial of a cell, or why it is not tried."""

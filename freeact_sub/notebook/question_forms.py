@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from freeact_sub import events as ev
-from freeact_sub.calls import CodeAction, FanOut
+from freeact_sub.calls import HARMLESS, CodeAction, FanOut
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.extras import require_extra
@@ -39,7 +39,7 @@ from freeact_sub.notebook.ipython_shell import (
 from freeact_sub.notebook.render import effects_html, own_question_text, question_html, question_text
 from freeact_sub.show.effect_lines import effect_lines, seen_otherwise
 from freeact_sub.show.forms import heading, numbered, shown_default
-from freeact_sub.show.questions import Questions, always_means, leave_unasked, refuse
+from freeact_sub.show.questions import Questions, always_allows, always_means, leave_unasked, refuse
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.system.closing import end_task
 from freeact_sub.text import dollars_spread, visible
@@ -445,7 +445,9 @@ class ButtonQuestions:
         deny.on_click(lambda _: decide(ev.Decision(allowed=False, reason=reason.value.strip())))
         if request.suggested:
             suggested = ", ".join(request.suggested)
-            pattern = widgets.Text(value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout=_FIELD)
+            pattern = question.pattern = widgets.Text(
+                value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout=_FIELD
+            )
 
             def always(remember: ev.Remember) -> None:
                 own = pattern.value.strip()
@@ -498,6 +500,8 @@ class ButtonQuestions:
         question.seen = {code: effects}
         changed = "" if code is None else '<div class="fsub-note">the code as you have changed it:</div>'
         question.box.children[0].value = question_html(question.request, changed + effects_html(effects))
+        if isinstance(question.request, ev.ApprovalRequest) and getattr(question.pattern, "value", "") in ("code", HARMLESS):
+            question.pattern.value = always_allows(question.request)[0]
         names = list(self._open)
         for name in names[names.index(question.request.request_id) :]:
             self._settle(self._open[name])
@@ -575,6 +579,8 @@ class _ButtonQuestion:
     """The time at which it was shown, on the event loop's clock."""
     approve: Callable[[], None] | None = None
     approve_all: Any = None
+    pattern: Any = None
+    """The field with the pattern of an "always"."""
     seen: dict[str | None, ev.Effects] = field(default_factory=dict)
     """The shown effects, by the code that a person wants to run instead; None: the cell's own."""
     row: Any = None

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeGuard
 
 from freeact_sub import events as ev
 from freeact_sub.calls import CodeAction
-from freeact_sub.text import clean, counted, cut, whole_line
+from freeact_sub.text import clean, counted, cut, duration, whole_line
 
 LineKind = Literal["head", "warning", "output", "variable", "file", "added", "removed", "context"]
 OUTPUT_LINES: Final = 8
@@ -109,6 +109,8 @@ def _head(effects: ev.Effects) -> EffectLine:
     variables = [change for change in effects.variables if not change.imported]
     if not (effects.output.strip() or effects.displays or variables or effects.files or effects.left_out):
         return EffectLine("head", NO_CHANGE)
+    if effects.can_be_taken_over:
+        return EffectLine("head", f"tried, in a copy, for {duration(effects.seconds)}; a yes takes this over:")
     return EffectLine("head", "tried, in a copy that is dropped; a yes runs it:")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from freeact_sub import events as ev
-from freeact_sub.calls import KINDS
+from freeact_sub.calls import HARMLESS, KINDS
 from freeact_sub.events.answers import ASKED
 from freeact_sub.show.forms import Filling
 from freeact_sub.show.wording import asked_text, asked_title, cheaper_models, names_of_asker, rule_words
@@ -49,6 +49,12 @@ def always_words(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
     return f"a and p: {_always(request, is_short=is_short)}" if request.suggested else ""
 
 
+def always_allows(request: ev.ApprovalRequest) -> tuple[str, ...]:
+    """Return the patterns of an "always": at a cell whose trial changed nothing only those of such cells."""
+    effects = request.effects if "code" in request.suggested else None
+    return (HARMLESS,) if effects is not None and effects.harmless else request.suggested
+
+
 def always_means(request: ev.ApprovalRequest) -> str:
     """Return the meaning of an "always", and how to choose another pattern."""
     if not request.suggested:
@@ -57,9 +63,10 @@ def always_means(request: ev.ApprovalRequest) -> str:
 
 
 def _always(request: ev.ApprovalRequest, *, is_short: bool = False) -> str:
-    if "code" in request.suggested:
+    patterns = always_allows(request)
+    if "code" in patterns:
         return ALL_CODE_SHORT if is_short else ALL_CODE
-    return f"do not ask again about {rule_words(request.suggested)}"
+    return f"do not ask again about {rule_words(patterns)}"
 
 
 def hint(request: ev.ApprovalRequest) -> str:
@@ -227,6 +234,8 @@ class Questions:
         """
         if decision.allowed and decision.code is None:
             decision = replace(decision, code=self.changed_code(request))
+        if decision.remember is not None and decision.pattern is None and always_allows(request) == (HARMLESS,):
+            decision = replace(decision, pattern=HARMLESS)
         if decision.allowed and self.take_yes is not None and self.take_yes(request, decision):
             return
         request.decide(decision)

@@ -8,7 +8,7 @@ from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide, decide_in_time, load_rules
 from freeact_sub.approvals.policy import Rule
-from freeact_sub.calls import CALLS, Call, CodeAction, ShellCommand, ToolCall
+from freeact_sub.calls import CALLS, HARMLESS, Call, CodeAction, HarmlessCode, ShellCommand, ToolCall
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels.wall.sandbox import support
@@ -45,6 +45,8 @@ def rules_text(config: Config) -> str:
 def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
     """Return the source of the rule by which cells run unasked in a mode that asks about them; empty: they are asked about.
 
+    It begins with `HARMLESS` and a space if only cells that change nothing run unasked.
+
     Args:
         config: The settings, with the present mode.
         session: The rules of the session.
@@ -54,7 +56,10 @@ def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
     """
     if config.mode not in ASKS_ABOUT_CODE:
         return ""
-    ruling = decide(CodeAction(code="x"), policy_of(config).with_session(session))
+    policy = policy_of(config).with_session(session)
+    ruling, harmless = (decide(kind(code="x"), policy) for kind in (CodeAction, HarmlessCode))
+    if ruling.verdict != "allow" and harmless.verdict == "allow" and config.mode == "ask" and config.effects.enabled:
+        return f"{HARMLESS} {harmless.source}"
     return ruling.source if ruling.verdict == "allow" else ""
 
 

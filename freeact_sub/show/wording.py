@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub import events as ev
 from freeact_sub.agent_names import NAME_CHARS, short_id
-from freeact_sub.calls import FanOut
+from freeact_sub.calls import HARMLESS, FanOut
 from freeact_sub.cells import CELL_TOOL, CellError, MimeBundle
 from freeact_sub.events.ending import FileReceipt, Receipts
 from freeact_sub.events.progress import PlanState, PlanStatus
@@ -67,7 +67,12 @@ def cheaper_models(request: ev.ApprovalRequest) -> tuple[str, ...]:
 
 
 def _pattern_words(pattern: str) -> str:
-    known = {"spawn": "children", "spawn:default": "children", "spawn:resumed": "resumed children"}
+    known = {
+        HARMLESS: "cells that change nothing",
+        "spawn": "children",
+        "spawn:default": "children",
+        "spawn:resumed": "resumed children",
+    }
     model = pattern.removeprefix("spawn:model ")
     return known.get(pattern) or (pattern if model == pattern else f"children with the model {model}")
 

@@ -23,6 +23,7 @@ from rich.text import Text
 from freeact_sub import events as ev
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, short_id
+from freeact_sub.calls import HARMLESS
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.extras import require_extra
@@ -171,7 +172,7 @@ class Status:
         usage = self._usage()
         return [
             Piece(text=f"{waiting} queued" if waiting else "", rank=2),
-            Piece(text=f"{present.mode}{'*' if present.code_rule else ''}", rank=5),
+            Piece(text=f"{present.mode}{_unasked(present.code_rule)}", rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=marked(usage.cost_text), rank=7),
             Piece(text=f"{marked(usage.tokens_text)} tokens" if usage.tokens else "", rank=8),
@@ -630,3 +631,8 @@ def _drawn(changes: dict[str, Counts]) -> Text:
     if len(changes) > MAX_FILES:
         lines.append(Text(f"  ± and {len(changes) - MAX_FILES:,} more", "dim"))
     return Text("\n").join(lines)
+
+
+def _unasked(code_rule: str) -> str:
+    """Return the mark of a mode in which code runs unasked, or only code that changes nothing."""
+    return ", not harmless" if code_rule.startswith(HARMLESS) else "*" if code_rule else ""

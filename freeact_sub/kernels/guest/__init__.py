@@ -44,6 +44,7 @@ SENT: Final = (
     "saved.snapshots",
     "state",
     "differences",
+    "taken",
     "trial",
     "agent",
 )

@@ -221,14 +221,14 @@ def digest_of(value: Any, deadline: float) -> tuple[str, str]:
 # --- how it comes back
 
 
-def write_to(file: str, names: list[str]) -> None:
+def write_to(file: str, names: list[str], salt: str = SALT) -> None:
     """Write variables of a copy, in groups that share objects, into a new file of its scratch folder."""
     shell = shell_here()
     present = {name: shell.user_ns[name] for name in names if name in shell.user_ns}
     lost = {name: "there is no such variable in the copy" for name in names if name not in present}
     groups = Groups(shell.user_ns, lambda: None)
     found = groups.of(present)
-    pickles = values.Pickles(present, saving_pickler(shell.user_ns, SALT, groups.arrays, set(), known=_before))
+    pickles = values.Pickles(present, saving_pickler(shell.user_ns, salt, groups.arrays, set(), known=_before))
     with values.new_file(file) as target:
         written = [values.put_group(target, room) for group in found for room in pickles.of(group)]
         for name, reason in pickles.lost.items():

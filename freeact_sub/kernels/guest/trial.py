@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from . import differences, hook, state, used, values
+from . import differences, hook, state, taken, used, values
 from .halves import HALVES
 from .line import OWN_CHILDREN, OWN_ENDS, received
 
@@ -45,6 +45,8 @@ random_states: list[Any] = []
 """The state of `random` before the fork, which seeds it anew."""
 keeper: list[socket.socket] = []
 """The connection to the process that keeps the variables from before the cell."""
+origins: list[int] = []
+"""The process that was copied."""
 left_threads: list[str] = []
 """Names of the kernel's threads that only waited at the fork: the trial does not have them."""
 found: dict[str, Any] = {}
@@ -68,7 +70,7 @@ def note_own_ends() -> None:
 
 def reason_against(workspace: str) -> str:
     """Return why this kernel cannot be tried now: it has something that a copy would share, or not have. Empty: it can."""
-    random_states[:] = [random.getstate()]
+    random_states[:], origins[:] = [random.getstate()], [os.getpid()]
     own, ends = {*OWN_CHILDREN}, {*OWN_ENDS}  # before those that have ended since are forgotten
     processes = [child for child in children() if int(child) not in own]
     tracker = tracker_among(processes)
@@ -174,7 +176,7 @@ def open_file_against(descriptor: int, workspace: str, own: set[int]) -> str:
 
 def take(before: Any) -> None:
     """Take over the notes from before the kernel was copied. Args: before: this module in that kernel."""
-    tracker_pipes[:], random_states[:] = before.tracker_pipes, before.random_states
+    tracker_pipes[:], random_states[:], origins[:] = before.tracker_pipes, before.random_states, before.origins
 
 
 def confine(bounds: dict[str, Any]) -> None:
@@ -309,6 +311,7 @@ def before() -> None:
     with contextlib.suppress(OSError):  # there is no room for a process
         keep()
     draw_the_same()
+    taken.begin(shell)
 
 
 def keep() -> None:
@@ -355,13 +358,16 @@ def after(file: str) -> None:
     """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
     found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
+    told: dict[str, Any] = {"programs": used.programs_run(), "bound": bound_met(), "threads": left_threads, "origin": origins}
+    with contextlib.suppress(Exception):  # border: code of the values' types; without facts the cell runs again
+        told["taken"] = taken.facts(shell, found["before"], found["after"])
     with contextlib.suppress(Exception):  # border: the cell may have ended the keeper, or closed the pipes
         digests, later = ({name: each["digest"] for name, each in found[time].items()} for time in ("before", "after"))
         names = [name for name, digest in digests.items() if digest != later.get(name, digest) or not digest]
         differences.write(f"{file}-now", names, state.variables(shell))
         keeper[0].sendall(f"{file}-now".encode())
         found["differences"] = json.loads(received(keeper[0]))
-    told = {**found, "programs": used.programs_run(), "bound": bound_met(), "threads": left_threads}
+    told |= found
     state.write_new(file, json.dumps(told).encode())
 
 

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from freeact_sub import __version__
+from freeact_sub.calls import HARMLESS
 from freeact_sub.config.project_texts import is_nested
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config
 from freeact_sub.errors import UnusablePythonError
@@ -26,11 +27,14 @@ MODES: dict[Mode, str] = {
 
 
 def mode_words(mode: Mode, code_rule: str, workspace: Path) -> str:
-    """Return a mode and its meaning. Args: code_rule: the place of the rule by which code runs unasked; empty: none."""
+    """Return a mode and its meaning. Args: code_rule: the place of the rule by which code runs unasked (`code_rule`)."""
     if not code_rule:
         return f"{mode}: {MODES[mode]}"
+    what = "code runs unasked"
+    if code_rule.startswith(f"{HARMLESS} "):
+        what, code_rule = "cells that change nothing run unasked", code_rule.removeprefix(f"{HARMLESS} ")
     source = _short(Path(code_rule), workspace) if Path(code_rule).is_absolute() else code_rule
-    return f"{mode}: {MODES[mode]}, but code runs unasked ({visible(source)})"
+    return f"{mode}: {MODES[mode]}, but {what} ({visible(source)})"
 
 
 NEW_SESSION: Final = " (--continue resumes the last one)"

@@ -1,0 +1,330 @@
+"""Makes a kernel as if a cell had run in it that has run in its trial: the trial's side of it, and the kernel's.
+
+A real run changes more than variables and files: options of libraries, the environment, a random generator. The trial says
+what else it has changed (`surroundings`), and is taken over only where that is nothing, or what importing its modules does
+here as well. The cell itself then runs as ever, with its number, its place in `In` and its hooks; only its code is replaced
+(`StandIn`) by one call that puts out what the trial put out, and brings its values.
+"""
+
+import ast
+import contextlib
+import contextvars
+import gc
+import importlib.util
+import os
+import random
+import resource
+import sys
+import threading
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import state, used, values
+from .saved.groups import LEAF, Groups, contents_of
+from .saved.imported import Imported
+
+KERNELS_OWN = {
+    *("__main__", "IPython", "ipykernel", "jupyter_client", "traitlets", "tornado", "zmq", "executing"),
+    *("asttokens", "pure_eval", "stack_data", "asyncio", "_asyncio", "threading", "linecache"),
+}
+"""Packages that change with each cell, besides the names that begin with `freeact_`."""
+OF_SYS = {
+    "excepthook",
+    "displayhook",
+    "modules",
+    "path_importer_cache",
+    "last_exc",
+    "last_type",
+    "last_value",
+    "last_traceback",
+}
+"""Names of `sys` that do so."""
+ITEMS, LEVELS = 2000, 2
+"""Largest number of items of a container that is looked into, and levels below a name of a module."""
+LEAVES = (type(None), bool, int, float, complex, str, bytes, type, types.FunctionType, types.BuiltinFunctionType)
+RESULT = "_"
+"""The name of the value that the cell put out."""
+IMPORTED = Imported()
+noted: dict[str, Any] = {}
+"""The state before the cell, in its trial."""
+ready_for: list[tuple[dict[str, Any], dict[str, Any]]] = []
+"""The plan of the next cell's stand-in, and its values, in the kernel."""
+
+
+# --- in the trial
+
+
+def begin(shell: Any) -> None:
+    """Note the state before the cell."""
+    noted.update(
+        around=surroundings(shell),
+        modules={*sys.modules},
+        threads={*threading.enumerate()},
+        left=things(),
+        ended=resource.getrusage(resource.RUSAGE_CHILDREN),
+        used=[],
+        variables=state.variables(shell),
+    )
+    used.USED.send = noted["used"].append
+
+
+def facts(shell: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the host has to know to have the trial taken over. Args: before, after: reports on the variables."""
+    return {
+        "against": next(reasons_against(before, after), ""),
+        "modules": (modules := [name for name in sys.modules if name not in noted["modules"] and not is_of_kernel(name)]),
+        "installed": all(map(is_installed, modules)),
+        "around": [*changes(noted["around"], surroundings(shell))],
+        "random": random_states(),
+        "used": noted["used"],
+    }
+
+
+def reasons_against(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a real run may have done something else, or has done what cannot be seen."""
+    if resource.getrusage(resource.RUSAGE_CHILDREN) != noted["ended"] or used.programs_run():
+        yield "it starts processes, which find no network in a trial"
+    if {*threading.enumerate()} - noted["threads"]:
+        yield "it starts a thread"
+    if left := things() - noted["left"]:
+        yield f"it leaves {min(left)}"
+    for name in before.keys() & after.keys():
+        if before[name]["id"] == after[name]["id"] and not (before[name]["digest"] and after[name]["digest"]):
+            yield f"it may have changed {name} in place, which cannot be seen"
+
+
+def things() -> set[str]:
+    """Return open files, and files outside of the workspace, which nobody else has."""
+    found = set()
+    for folder in (values.scratch(), "/dev/shm"):  # noqa: S108  # the trial's own
+        found |= {
+            f"the file {folder}/{name}" for name in os.listdir(folder) if not name.startswith(("variables-", "values-"))
+        }
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own is closed by now
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("/") and not (target.startswith(("/dev/", "/proc/")) or IMPORTED.is_own(target)):
+                found.add(f"open the file {target}")
+    return found
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of the random generators that all code shares."""
+    numpy = sys.modules.get("numpy.random")
+    found: dict[str, Any] = {"python": random.getstate()}
+    if numpy is not None:
+        kind, keys, *more = numpy.get_state()
+        found["numpy"] = [kind, keys.tolist(), *more]
+    return found
+
+
+def surroundings(shell: Any) -> dict[str, Any]:
+    """Return marks of what code can change besides variables and files, as far as Python knows of it."""
+    found: dict[str, Any] = {
+        "the working folder": os.getcwd(),
+        "os.environ": sorted(os.environ.items()),
+        "contextvars": (context := dict(contexts())),
+        "the number of contextvars": [*context],
+        "IPython's events": marks(shell.events.callbacks, LEVELS),
+        "IPython's magics": [len(kind) for kind in shell.magics_manager.magics.values()],
+        "IPython's transformers": [len(shell.ast_transformers), len(shell.input_transformers_post)],
+        "IPython's formatters": [len(each.type_printers) for each in shell.display_formatter.formatters.values()],
+    }
+    for name, value in state.variables(shell).items():
+        if isinstance(value, state.FUNCTIONS) and value.__module__ == "__main__":
+            inside = contents_of(value) if isinstance(value, types.FunctionType) else []
+            found[name] = marks({**vars(value), **{str(at): each for at, each in enumerate(inside)}}, LEVELS)
+    for name, module in list(sys.modules.items()):
+        if not is_of_kernel(name):
+            names = getattr(module, "__dict__", None)
+            for key, value in [*names.items()] if type(names) is dict else ():
+                if not (key.startswith("__") or isinstance(value, types.ModuleType) or (name == "sys" and key in OF_SYS)):
+                    found[f"{name}.{key}"] = marks(value, LEVELS)
+    return found
+
+
+def is_of_kernel(module: Any) -> bool:
+    """Whether a module changes with each cell. Args: module: its name."""
+    return not isinstance(module, str) or module.partition(".")[0] in KERNELS_OWN or module.startswith("freeact_")
+
+
+def contexts() -> Iterator[tuple[str, str]]:
+    """Yield the name and a mark of each value of the context, such as the precision of decimals."""
+    for variable, value in contextvars.copy_context().items():
+        if not variable.name.startswith(("parent_", "shell_parent")):  # of each cell, ipykernel's
+            yield variable.name, f"{id(value)} {value if type(value).__module__ == 'decimal' else ''}"
+
+
+def marks(value: Any, levels: int) -> Any:
+    """Return what tells a value from others: its id, and below a container or a plain object those of its items."""
+    if levels and not isinstance(value, LEAVES) and not is_of_kernel(type(value).__module__):
+        if isinstance(value, dict) and len(value) <= ITEMS:
+            return {key if type(key) is str else id(key): marks(item, levels - 1) for key, item in [*dict.items(value)]}
+        if type(value) in (list, set) and len(value) <= ITEMS:
+            return [id(value), *sorted(map(id, value))] if type(value) is set else [id(value), *map(id, value)]
+        with contextlib.suppress(Exception):  # border: a type may have its attributes in any way
+            names = object.__getattribute__(value, "__dict__")
+            if type(names) is dict and len(names) <= ITEMS:
+                return {"": id(value), **{key: marks(item, levels - 1) for key, item in [*names.items()]}}
+    return id(value)
+
+
+def changes(before: Any, after: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of what differs. What is new below a name is none: caches and registers grow."""
+    if type(before) is dict and type(after) is dict:
+        for key in before:
+            yield from changes(before[key], after.get(key), f"{name}.{key}" if name else str(key))
+    elif before != after:
+        yield f"{name}, {len(after)} long" if isinstance(after, list) else name
+
+
+def write(file: str, names: list[str], salt: str) -> str:
+    """Write changed variables, and those that share objects with them. Return why that cannot be; empty: it is done."""
+    shell = state.shell_here()
+    groups, present = Groups(shell.user_ns, lambda: None), state.variables(shell)
+    if RESULT in names:
+        present[RESULT] = shell.user_ns[RESULT]
+    found = [group for group in groups.of(present) if not {*names}.isdisjoint(group)]
+    known = {
+        id(each) for each in (present, shell.user_ns, shell.user_ns["_oh"], noted["variables"], vars(shell.displayhook))
+    }
+    for name in {name for group in found for name in group} & noted["variables"].keys():
+        if present[name] is noted["variables"][name] and not isinstance(present[name], state.FUNCTIONS):
+            for holder in gc.get_referrers(present[name]):
+                is_own = isinstance(holder, types.FrameType) or is_of_kernel(type(holder).__module__)
+                if is_own or id(holder) in known or id(holder) in groups.owner:
+                    continue
+                return f"something that is no variable holds {name} as well"
+    state.write_to(file, [name for group in found for name in group], salt)
+    return ""
+
+
+def shares(names: list[str]) -> bool:
+    """Whether new variables share objects with others."""
+    shell, pandas = state.shell_here(), sys.modules.get("pandas")
+    groups = Groups(shell.user_ns, lambda: None)
+    if pandas is not None and pandas.__version__.partition(".")[0] not in ("0", "1", "2"):
+        groups.kinds |= dict.fromkeys((pandas.DataFrame, pandas.Series), LEAF)  # they copy what they share before they write
+    return any({*group} - {*names} and {*group} & {*names} for group in groups.of(state.variables(shell)))
+
+
+# --- in the kernel
+
+
+class StandIn(ast.NodeTransformer):
+    """A transformer of cells that replaces the code of one cell, once."""
+
+    def __init__(self, shell: Any, code: str) -> None:
+        self.shell, self.code = shell, ast.dump(shell.compile.ast_parse(shell.transform_cell(code)))
+
+    def visit(self, node: Any) -> Any:
+        """Return the call that stands for the cell."""
+        if ast.dump(node) != self.code:
+            return node
+        self.shell.ast_transformers = [each for each in self.shell.ast_transformers if each is not self]
+        return ast.parse(f"__import__('sys').modules[{__name__!r}].run()")
+
+
+def ready(file: str) -> str:
+    """Prepare the kernel for the cell. Return why it has to run really; empty: its next run is the trial's."""
+    plan = values.take(file)["value"]
+    shell = state.shell_here()
+    now = state.report(shell, seconds=plan["seconds"])
+    if plan["origin"] != os.getpid() or now.keys() != plan["before"].keys():
+        return "the variables are others by now"
+    for name, (number, digest) in plan["before"].items():
+        if now[name]["id"] != number or (digest and now[name]["digest"] and now[name]["digest"] != digest):
+            return f"{name} has changed since"
+    if reason := imported(plan, shell):
+        return reason
+    found = dict(plan["data"])
+    if plan["values"]:
+        view = values.mapped(os.path.join(values.scratch(), plan["values"]))
+        found, unread = values.read_groups(view)
+        lost = {**values.index_of(view)["lost"], **{name: values.reason_of(error) for name, error in unread.items()}}
+        if lost:
+            return f"{min(lost)}: {lost[min(lost)]}"
+    if plan["unasked"] and (clash := found.keys() & shell.user_ns.keys() - {RESULT}):
+        return f"{min(clash)} is there by now"
+    ready_for[:] = [(plan, found)]
+    shell.ast_transformers = [*shell.ast_transformers, StandIn(shell, plan["code"])]
+    return ""
+
+
+def imported(plan: dict[str, Any], shell: Any) -> str:
+    """Import what the trial has imported. Return why the kernel is not as the trial then; empty: it is."""
+    before = surroundings(shell) if plan["around"] else {}
+    for name in plan["modules"]:
+        if plan["unasked"] and not is_installed(name):
+            return f"{name} is not installed"
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001  # border: code of a module
+            return f"{name} cannot be imported: {values.reason_of(error)}"
+    more = {*plan["around"]} - {*changes(before, surroundings(shell))} if plan["around"] else ()
+    return f"it changes {min(more)}" if more else ""
+
+
+def is_installed(name: str) -> bool:
+    """Whether a module is Python's own, or of an installed package."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and (spec.origin in ("built-in", "frozen") or IMPORTED.is_own(str(spec.origin)))
+
+
+def forget() -> None:
+    """Forget what no cell has taken over."""
+    ready_for.clear()
+    shell = state.shell_here()
+    shell.ast_transformers = [each for each in shell.ast_transformers if not isinstance(each, StandIn)]
+
+
+def run() -> None:
+    """Put out what the trial put out, and bring its values: the code that stands for the cell."""
+    plan, found = ready_for.pop()
+    shell = state.shell_here()
+    result = found.pop(RESULT, None)
+    for name, value in found.items():  # an object that was put out before is the same one as ever
+        old = shell.user_ns.get(name)
+        for place in (shell.user_ns, shell.user_ns["_oh"]):
+            for key in [key for key, other in place.items() if old is not None and other is old]:
+                place[key] = value
+        shell.user_ns[name] = value
+    for name in plan["deleted"]:
+        shell.user_ns.pop(name, None)
+    random.setstate(json_tuple(plan["random"]["python"]))
+    if "numpy" in plan["random"] and "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].set_state(tuple(plan["random"]["numpy"]))
+    for kind, data in plan["outputs"]:
+        put_out(shell, kind, data, result)
+    for report in plan["used"]:
+        used.USED.send(report)
+
+
+def json_tuple(value: Any) -> Any:
+    """Return nested lists as tuples."""
+    return tuple(map(json_tuple, value)) if isinstance(value, list) else value
+
+
+def put_out(shell: Any, kind: str, data: dict[str, Any], result: Any) -> None:
+    """Put out one output of the trial (`cells.py`)."""
+    if kind == "StreamText":
+        stream = sys.stderr if data["name"] == "stderr" else sys.stdout
+        stream.write(data["text"])
+        stream.flush()
+    elif kind == "ClearOutput":
+        shell.display_pub.clear_output(wait=data["wait"])
+    elif kind == "DisplayData":
+        transient = {"display_id": data["display_id"]} if data["display_id"] else {}
+        shell.display_pub.publish(data["data"], data["metadata"], transient=transient, update=data["update"])
+    else:
+        hook = shell.displayhook
+        hook.start_displayhook()
+        hook.write_output_prompt()
+        hook.write_format_data(data["data"], data["metadata"])
+        hook.update_user_ns(result)
+        hook.fill_exec_result(result)
+        hook.finish_displayhook()
