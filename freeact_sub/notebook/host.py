@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 from freeact_sub import events as ev
@@ -28,7 +28,7 @@ from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, KernelLostError, UntrustedError, speaking_of_options
 from freeact_sub.events.answers import ASKED, CLOSED, EffectsSource
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.kernels.copies import UNTRIED, CopyProvider, NotebookCopy, report_of
+from freeact_sub.kernels.copies import CopyProvider, NotebookCopy, report_of
 from freeact_sub.kernels.handover import WrittenValues
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.models.build import build_model
@@ -100,8 +100,6 @@ class NotebookHost:
     def __init__(self) -> None:
         self._agents: dict[str, HostedAgent] = {}
         self._told: set[asyncio.Task[None]] = set()
-        self._told_untried = False
-        """Whether a person has read why the cells of copies are not tried."""
         self.peer = Peer(self.handlers)
 
     @property
@@ -239,8 +237,6 @@ class NotebookHost:
         receiver = ASKED.get(request_id)
         ready = receiver.effects_ready(request_id, code) if isinstance(receiver, EffectsSource) else None
         effects = CLOSED if ready is None else await ready
-        if effects.reason == UNTRIED:  # true of every question: a person reads it once
-            effects, self._told_untried = replace(effects, off=self._told_untried), True
         return asdict(effects)
 
     async def close_all(self) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
-from support.acp_client import AcpClient, AcpError, environment, violations
+from support.acp_client import ONCE, AcpClient, AcpError, environment, violations
 from support.chat_server import ChatCall, ChatReply
 from support.cli import chat
+from support.sandbox import NEEDS_A_WALL
 from support.waiting import WORKS_ON, is_running, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -226,6 +227,38 @@ async def talk_again(client: AcpClient, workspace: Path, session: str) -> None:
     count = len(client.updates)
     await client.call("session/load", sessionId=session, cwd=str(workspace), mcpServers=[])
     assert "user_message_chunk" not in [u["sessionUpdate"] for _, u in client.updates[count:]], "it has the chat itself"
+
+
+@NEEDS_A_WALL
+async def test_the_card_of_a_cell_shows_what_it_would_do(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("old\nkept\n")
+    code = "open('note.txt', 'w').write('new\\nkept\\n'); open('made', 'w').write('m\\n'); print('said')"
+    cell = [ChatCall("execute_ipython_cell", {"code": code})]
+    with chat(lambda request: ["done"] if request["messages"][-1]["role"] == "tool" else cell) as server:
+        env = environment(tmp_path)
+        async with AcpClient(*server.options, "--mode", "ask", cwd=tmp_path, env=env) as client:
+            seen: list[dict[str, Any]] = []
+
+            async def answer(_: str, params: dict[str, Any]) -> Any:
+                cards = lambda: [params["toolCall"], *(u for _, u in client.updates)]  # a late trial is an update
+                is_card = lambda card: (
+                    card.get("toolCallId") == params["toolCall"]["toolCallId"] and '"diff"' in json.dumps(card)
+                )
+                seen.extend(await client.until(lambda: [card for card in cards() if is_card(card)]))
+                assert (tmp_path / "note.txt").read_text() == "old\nkept\n"
+                return ONCE
+
+            client.on_request = answer
+            await client.start()
+            assert await client.prompt(await client.new(tmp_path), "write") == "end_turn"
+        assert violations(client.traffic) == []
+    words = seen[0]["content"][1]["content"]["text"]
+    assert {"tried", "said", "±note.txt"} <= {*words.replace(",", "").split()}, words
+    assert [part for part in seen[0]["content"] if part["type"] == "diff"] == [
+        {"type": "diff", "path": str(tmp_path / "made"), "newText": "m\n"},
+        {"type": "diff", "path": str(tmp_path / "note.txt"), "oldText": "old\nkept\n", "newText": "new\nkept\n"},
+    ]
+    assert (tmp_path / "note.txt").read_text() == "new\nkept\n"
 
 
 def test_files_are_no_client(tmp_path: Path) -> None:

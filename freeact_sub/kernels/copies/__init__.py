@@ -16,12 +16,11 @@ from freeact_sub.kernels.copies.changes import (
     report_of,
     take,
 )
-from freeact_sub.kernels.copies.copied import UNTRIED, CopyProvider, NotebookCopy, Origin
+from freeact_sub.kernels.copies.copied import CopyProvider, NotebookCopy, Origin
 from freeact_sub.kernels.copies.forks import kernel_app, unsafe
 from freeact_sub.kernels.copies.making import CopyMaker
 
 __all__ = [
-    "UNTRIED",
     "CopyChange",
     "CopyMaker",
     "CopyProvider",

@@ -118,7 +118,8 @@ OWN_CELL_SECONDS: Final = 60.0
 HOST_GUEST: Final = "freeact_sub.kernels.guest"
 """The guest's package in the notebook's kernel, and so in a copy: values go from one to the other by its names."""
 UNTRIED: Final = (
-    "cells in a copy of your notebook are not tried before you decide; those in an empty kernel (`%%agent --here`) are"
+    "it runs in the agent's copy of your notebook, which is the trial: your variables stay as they are until you take over "
+    "the copy's (%agent_diff, %agent_adopt). Files that it writes are the real ones"
 )
 
 

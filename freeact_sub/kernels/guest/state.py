@@ -34,13 +34,13 @@ NAME_CHARS: Final = 200
 SALT: Final = "notebook"
 FUNCTIONS: Final = (type, types.FunctionType)
 
-_before: dict[str, Any] = {}
+earlier: dict[str, Any] = {}
 """Variables at the time when the copy was made. It keeps them, so that no other object gets their ids."""
 
 
 def begin(shell: Any) -> None:
     """Note the variables. Called once in a copy, before any code runs in it."""
-    _before.update(variables(shell))
+    earlier.update(variables(shell))
 
 
 def variables(shell: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def write_to(file: str, names: list[str], salt: str = SALT) -> None:
     lost = {name: "there is no such variable in the copy" for name in names if name not in present}
     groups = Groups(shell.user_ns, lambda: None)
     found = groups.of(present)
-    pickles = values.Pickles(present, saving_pickler(shell.user_ns, salt, groups.arrays, set(), known=_before))
+    pickles = values.Pickles(present, saving_pickler(shell.user_ns, salt, groups.arrays, set(), known=earlier))
     with values.new_file(file) as target:
         written = [values.put_group(target, room) for group in found for room in pickles.of(group)]
         for name, reason in pickles.lost.items():

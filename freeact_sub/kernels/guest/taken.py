@@ -64,7 +64,6 @@ def begin(shell: Any) -> None:
         left=things(),
         ended=resource.getrusage(resource.RUSAGE_CHILDREN),
         used=[],
-        variables=state.variables(shell),
     )
     used.USED.send = noted["used"].append
 
@@ -186,11 +185,9 @@ def write(file: str, names: list[str], salt: str) -> str:
     if RESULT in names:
         present[RESULT] = shell.user_ns[RESULT]
     found = [group for group in groups.of(present) if not {*names}.isdisjoint(group)]
-    known = {
-        id(each) for each in (present, shell.user_ns, shell.user_ns["_oh"], noted["variables"], vars(shell.displayhook))
-    }
-    for name in {name for group in found for name in group} & noted["variables"].keys():
-        if present[name] is noted["variables"][name] and not isinstance(present[name], state.FUNCTIONS):
+    known = {id(each) for each in (present, shell.user_ns, shell.user_ns["_oh"], state.earlier, vars(shell.displayhook))}
+    for name in {name for group in found for name in group} & state.earlier.keys():
+        if present[name] is state.earlier[name] and not isinstance(present[name], state.FUNCTIONS):
             for holder in gc.get_referrers(present[name]):
                 is_own = isinstance(holder, types.FrameType) or is_of_kernel(type(holder).__module__)
                 if is_own or id(holder) in known or id(holder) in groups.owner:

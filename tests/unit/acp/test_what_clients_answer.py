@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 from acp import RequestError
@@ -80,7 +81,7 @@ CALL = ApprovalRequest(request_id="approval-1", call=CodeAction(code="1"), sugge
     ],
 )
 async def test_a_call(answer: Any, allowed: bool, remember: str | None, nobody: bool, words: str) -> None:
-    decision = await decision_on(OneClient(answer), "s", CALL)  # type: ignore[arg-type]
+    decision = await decision_on(OneClient(answer), "s", CALL, Path("/w"))  # type: ignore[arg-type]
     assert (decision.allowed, decision.remember, decision.nobody) == (allowed, remember, nobody)
     assert words in decision.reason
 
@@ -88,7 +89,7 @@ async def test_a_call(answer: Any, allowed: bool, remember: str | None, nobody: 
 async def test_what_cannot_be_remembered_is_not_offered_and_not_remembered() -> None:
     client = OneClient(selected("session"))
     lasting = ApprovalRequest(request_id="approval-1", call=CodeAction(code="1"))
-    decision = await decision_on(client, "s", lasting)  # type: ignore[arg-type]
+    decision = await decision_on(client, "s", lasting, Path("/w"))  # type: ignore[arg-type]
     assert (decision.allowed, decision.nobody) == (False, True)
     assert [option["kind"] for option in client.asked[0][1]["options"]] == ["allow_once", "reject_once"]
 
@@ -100,7 +101,7 @@ def asked(*fields: QuestionField, **more: Any) -> QuestionRequest:
 async def test_a_cheaper_model_of_a_quote_is_an_option() -> None:
     call = FanOut(what="map", more=57, bound="$4.00", cheaper={"small": (0.2, 0.12, 0.38)})
     client = OneClient(selected("model small"))
-    decision = await decision_on(client, "session-1", ApprovalRequest(request_id="approval-1", call=call))
+    decision = await decision_on(client, "session-1", ApprovalRequest(request_id="approval-1", call=call), Path("/w"))
     assert (decision.allowed, decision.model) == (True, "small")
     names = [option["name"] for option in client.asked[0][1]["options"]]
     assert names == ["Allow", "Allow with small: $0.20 ($0.12 to $0.38)", "Deny"]

@@ -1,0 +1,171 @@
+"""A yes to a long trial takes it over, as if the cell had run once; a cell that changes nothing may run unasked."""
+
+import sys
+
+import pytest
+from support.agents import of_kind
+from support.sandbox import NEEDS_A_WALL
+from support.trials import asking, tree
+
+from freeact_sub import Decision
+from freeact_sub.calls import HARMLESS
+from freeact_sub.events import AgentFinished, CodeExecutionOutput, CodeExecutionOutputChunk, Notice
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="kernels are branched on Linux only"),
+    NEEDS_A_WALL,
+]
+SIDE = "open('runs', 'a').write('r')\n"
+LONG = f"time.sleep(3)\n{SIDE}"
+SETUP = "import os, random, time, decimal, threading, numpy as np, pandas as pd\nx = [1]; twin = {'x': x}; gone = 1; a = np.arange(4)\nx"
+
+
+def taken(events):
+    """How often a trial was taken over."""
+    return sum("taken over from its trial, which took" in notice.content for notice in of_kind(events, Notice))
+
+
+async def test_a_long_trial_is_the_run_of_its_cell(tmp_path):
+    (tmp_path / "old").write_text("o")
+    code = (
+        f"{LONG}class C: n = 0\nx.append(2); new = [x, C()]; del gone; b = a[1:]; a[2] = 9\n"
+        "d = np.random.normal(); e = random.random(); os.remove('old'); os.mkdir('k')\n"
+        "print('out'); import colorsys; display({'text/html': '<b>h</b>', 'text/plain': 'h'}, raw=True)\nx"
+    )
+    show = (
+        "print(x, twin['x'] is x, new[0] is x, type(new[1]) is C, 'gone' in dir(), b, np.shares_memory(a, b), _ is x, Out[1] is x,\n"
+        "      sorted(Out), len(In), In[2][:10], 'colorsys' in dir(), d != np.random.normal(), e != random.random())"
+    )
+    async with asking(tmp_path, SETUP, code, show) as question:
+        (await question()).approve()
+        request = await question()
+        effects = await request.effects_ready()
+        assert (effects.can_be_taken_over, effects.harmless) == (True, False)
+        before = tree(tmp_path)
+        assert (tmp_path / "old").exists()
+        request.approve()
+        (await question()).approve()
+        assert await question() is None
+    assert taken(question.events) == 1
+    assert before.keys() - tree(tmp_path).keys() == {"old"}
+    assert (tmp_path / "runs").read_text() == "r"
+    assert (tmp_path / "k").is_dir()
+    _, ran, shown = of_kind(question.events, CodeExecutionOutput)
+    assert (ran.text, ran.status, ran.seconds < effects.seconds) == ("out\nh\n[1, 2]", "ok", True)
+    kinds = [type(chunk.output).__name__ for chunk in of_kind(question.events, CodeExecutionOutputChunk)]
+    assert kinds == ["ExecuteResult", "StreamText", "DisplayData", "ExecuteResult", "StreamText"]
+    same = "True True True False [1 9 3] True True True [1, 2] 4 time.sleep True True True"
+    assert shown.text == f"[1, 2] {same}"
+    ended = of_kind(question.events, AgentFinished)[0]
+    assert (ended.files_written, ended.files_removed) == (("runs",), ("old",))
+    assert [receipt.status for receipt in ended.receipts.cells] == ["ok", "ok", "ok"]
+
+
+UNLIKE_A_RUN = {
+    "an error": "1 / 0",
+    "a program, which finds no network": "get_ipython().system('ls')",
+    "a thread": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "the environment": "os.environ['A'] = '1'",
+    "the working folder": "os.chdir('..')",
+    "an option of a library": "pd.set_option('display.max_rows', 7)",
+    "one in a context": "decimal.getcontext().prec = 3",
+    "a patched module": "random.shuffle = 3",
+    "a class of a cell": "C.n += 1",
+    "a closure": "count()",
+    "an open file": "np.kept = open('there')",
+    "a temporary file": "import tempfile; tempfile.mkstemp()",
+    "a list that a module holds": "held.append(1)",
+}
+
+
+async def test_a_trial_that_does_more_than_it_can_show_is_not_harmless(tmp_path):
+    (tmp_path / "there").touch()
+    setup = (
+        f"{SETUP}\nclass C: n = 0\ndef counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
+        "count = counter(); pd.held = held = []"
+    )
+    async with asking(tmp_path, setup, "1") as question:
+        (await question()).approve()
+        request = await question()
+        assert (await request.effects_ready("np.random.normal(), random.random()")).harmless
+        for name, code in UNLIKE_A_RUN.items():
+            effects = await request.effects_ready(code)
+            assert (effects.status, effects.harmless) == ("done", False), (name, effects)
+        request.approve()
+        assert await question() is None
+
+
+RUNS_AGAIN = {
+    "too fast": SIDE,
+    "an option of a library": f"{LONG}pd.set_option('display.max_rows', 7)",
+    "a value that cannot be pickled": f"{LONG}lock = threading.Lock()",
+}
+
+
+async def test_a_trial_that_cannot_be_taken_over_runs_again(tmp_path):
+    async with asking(tmp_path, SETUP, *RUNS_AGAIN.values()) as question:
+        (await question()).approve()
+        while (request := await question()) is not None:
+            assert (await request.effects_ready()).status == "done"
+            request.approve()
+    assert taken(question.events) == 0
+    assert (tmp_path / "runs").read_text() == "rrr"
+
+
+async def test_what_changes_after_the_trial_has_the_cell_run(tmp_path):
+    setup = "import time\nx = [1]"
+    async with asking(tmp_path, setup, LONG, LONG, LONG, "x") as question:
+        (await question()).approve()
+        edited = await question()
+        await edited.effects_ready()
+        await edited.effects_ready(f"{LONG}x.append(3)")
+        edited.approve(code=f"{LONG}x.append(3)")
+        late = await question()
+        await late.effects_ready()
+        (tmp_path / "other").write_text("another agent's")
+        late.approve()
+        whole = await question()
+        await whole.effects_ready()
+        whole.approve()
+        (await question()).approve()
+        assert await question() is None
+    assert taken(question.events) == 1
+    assert (tmp_path / "runs").read_text() == "rrr"
+    assert of_kind(question.events, CodeExecutionOutput)[-1].text == "[1, 3]"
+
+
+UNASKED = {
+    "a look": "df.head()",
+    "a new variable": "total = int(df.a.sum()); some = df[df.a > 97]; print(total)",
+    "their use": "print(total, list(some.a), _.shape, len(In), time.time() > 0)",
+}
+ASKED = {
+    "a file": SIDE,
+    "a variable in place": "x.append(2)",
+    "another value": "gone = 2",
+    "a program": "!ls",
+    "a function, which is no data": "f = lambda: 1",
+    "a part of another variable": "part = twin['x']",
+}
+
+
+async def test_cells_that_change_nothing_run_unasked_once_a_person_has_said_so(tmp_path):
+    setup = f"{SETUP}\ndf = pd.DataFrame({{'a': range(100)}}); df"
+    codes = [setup, "df.head()", *UNASKED.values(), *ASKED.values(), "df.shape"]
+    async with asking(tmp_path, *codes) as question:
+        (await question()).approve()
+        first = await question()
+        assert (await first.effects_ready()).harmless, first.effects
+        first.decide(Decision(allowed=True, remember="session", pattern=HARMLESS))
+        for name, code in {**UNASKED, **ASKED, "at the end": "df.shape"}.items():
+            request = await question()
+            assert request.call.code == code, name
+            assert request.headless == (code not in ASKED.values()), (name, request.effects)
+            if not request.headless:
+                request.approve()
+        assert await question() is None
+    outputs = [output.text for output in of_kind(question.events, CodeExecutionOutput)]
+    assert outputs[3:5] == ["4950", "4950 [98, 99] (5, 1) 6 True"]
+    assert outputs[-1] == "(100, 1)"
+    assert (tmp_path / "runs").read_text() == "r"
