@@ -499,8 +499,8 @@ class AgentTrials:
             found = await trial.run(_code(call))
             effects, own = Effects(**found, seconds=time.monotonic() - began), own_files_of(kernel)
             kept = trial.kept(effects)
-            if kept is not None and not self._is_closed and (kept.is_harmless or effects.seconds > TAKEN_SECONDS):
-                is_long = effects.seconds > TAKEN_SECONDS
+            if kept is not None and not self._is_closed and (kept.is_harmless or trial.seconds > TAKEN_SECONDS):
+                is_long = trial.seconds > TAKEN_SECONDS
                 effects = replace(effects, can_be_taken_over=is_long, harmless=kept.is_harmless)
                 self._kept[turn] = replace(kept, effects=effects, ran=self.turns.ran)
         except KernelError as error:
@@ -552,6 +552,8 @@ class CellTrial:
         self._kernel, self._host, self._seconds = kernel, host, settings.seconds
         self._bound = f"{settings.memory_bytes / GIB:.3g} GiB"
         self._raised: CellError | None = None
+        self.seconds = 0.0
+        """Seconds that the cell ran, without the start of its copy."""
         self._outputs: list[CellOutput] = []
         self._told: Mapping[str, Any] = {}
         self._changes: Changes | None = None
@@ -607,12 +609,15 @@ class CellTrial:
         }
 
     async def _cell(self, code: str) -> ExecuteReply:
+        began = time.monotonic()
         async with self._kernel.execute(code, self._buffer, CellClock(self._seconds)) as cell:
             async for output in cell:
                 self._outputs.append(output)
                 if isinstance(output, CellError):
                     self._raised = output
-            return await cell.reply()
+            reply = await cell.reply()
+        self.seconds = time.monotonic() - began
+        return reply
 
     def kept(self, effects: Effects) -> KeptTrial | None:
         """Return the trial as a run may take it over. None: it cannot be."""

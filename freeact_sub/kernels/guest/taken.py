@@ -122,7 +122,7 @@ def surroundings(shell: Any) -> dict[str, Any]:
     """Return marks of what code can change besides variables and files, as far as Python knows of it."""
     found: dict[str, Any] = {
         "the working folder": os.getcwd(),
-        "os.environ": sorted(os.environ.items()),
+        "environment variables": sorted(os.environ.items()),
         "contextvars": (context := dict(contexts())),
         "the number of contextvars": [*context],
         "IPython's events": marks(shell.events.callbacks, LEVELS),
