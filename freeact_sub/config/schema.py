@@ -71,8 +71,8 @@ class EffectsConfig(Section):
     """Settings of the trial of a cell while a person is asked about it (docs/effects.md)."""
 
     enabled: bool = True
-    """`true`: in mode `ask`, a terminal or an editor shows below a cell what it would do: output, variables, files; so does a
-    notebook, but not for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the
+    """`true`: in mode `ask`, a terminal or an editor shows below a cell what it would do: output, variables, files; so does
+    a notebook, but not for an agent in a copy of its kernel, as `%%agent` without `--here`. The cell runs in a copy of the
     agent's kernel for that. `false`: it runs only when you allow it."""
     seconds: float = Field(default=10, gt=0, le=600)
     """A trial that takes longer ends."""

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import state, used, values
+from . import descriptors, state, used, values
 from .saved.groups import LEAF, Groups, contents_of
 from .saved.imported import Imported
 
@@ -29,17 +29,11 @@ KERNELS_OWN = {
     *("asttokens", "pure_eval", "stack_data", "asyncio", "_asyncio", "threading", "linecache"),
 }
 """Packages that change with each cell, besides the names that begin with `freeact_`."""
-OF_SYS = {
-    "excepthook",
-    "displayhook",
-    "modules",
-    "path_importer_cache",
-    "last_exc",
-    "last_type",
-    "last_value",
-    "last_traceback",
+LEFT_OUT = {
+    *(f"sys.{name}" for name in ("excepthook", "displayhook", "modules", "path_importer_cache", "last_exc", "last_type")),
+    *("sys.last_value", "sys.last_traceback", "os.environ", "os.environb", "posix.environ"),
 }
-"""Names of `sys` that do so."""
+"""Names that do so, or are compared by their values."""
 ITEMS, LEVELS = 2000, 2
 """Largest number of items of a container that is looked into, and levels below a name of a module."""
 LEAVES = (type(None), bool, int, float, complex, str, bytes, type, types.FunctionType, types.BuiltinFunctionType)
@@ -120,9 +114,11 @@ def random_states() -> dict[str, Any]:
 
 def surroundings(shell: Any) -> dict[str, Any]:
     """Return marks of what code can change besides variables and files, as far as Python knows of it."""
+    environment = {name: value for name, value in os.environ.items() if name not in descriptors.VARIABLES}
     found: dict[str, Any] = {
         "the working folder": os.getcwd(),
-        "environment variables": sorted(os.environ.items()),
+        "environment variables": environment,
+        "the number of environment variables": sorted(environment),
         "contextvars": (context := dict(contexts())),
         "the number of contextvars": [*context],
         "IPython's events": marks(shell.events.callbacks, LEVELS),
@@ -138,7 +134,7 @@ def surroundings(shell: Any) -> dict[str, Any]:
         if not is_of_kernel(name):
             names = getattr(module, "__dict__", None)
             for key, value in [*names.items()] if type(names) is dict else ():
-                if not (key.startswith("__") or isinstance(value, types.ModuleType) or (name == "sys" and key in OF_SYS)):
+                if not (key.startswith("__") or isinstance(value, types.ModuleType) or f"{name}.{key}" in LEFT_OUT):
                     found[f"{name}.{key}"] = marks(value, LEVELS)
     return found
 

@@ -53,6 +53,27 @@ def test_a_yes_is_to_what_the_person_has_seen(tmp_path: Path, term: str) -> None
         terminal.wait_for("changed since your last prompt (/undo takes it back):", "rows: list ", "-one two")
 
 
+def test_cells_that_change_nothing_are_not_asked_about_after_one_key(tmp_path: Path) -> None:
+    (tmp_path / "look").write_text("'look'.upper()")
+    (tmp_path / "write").write_text("open('made', 'w').close()")
+    command, env = [sys.executable, str(CONVERSATION)], {"REAL_KERNELS": "1", "PYDANTIC_AI_NO_BANNER": "1"}
+    with Terminal(command, cwd=tmp_path, env=env) as terminal:
+        terminal.wait_for(READY)
+        terminal.enter("run look")
+        terminal.wait_for("a and p: do not ask again about cells that change nothing", "    'LOOK'")
+        terminal.reply("a")
+        terminal.wait_at_bottom("ask, not harmless")
+        terminal.enter("run look")
+        terminal.wait_until(lambda: terminal.shown.count("all of it was asked") == 2, "the second look to run unasked")
+        terminal.enter("run write")
+        terminal.wait_for("added made", "a and p: all code runs unasked")
+        terminal.reply("n")
+        terminal.wait_at_bottom("ask, not harmless")
+        terminal.enter("/mode")
+        terminal.wait_for("but cells that change nothing run unasked (")
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_child_is_asked_about_with_effects_and_a_killed_program_leaves_nothing_of_a_trial(tmp_path: Path) -> None:
     (tmp_path / "cell").write_text("open('made', 'w').close()\nwhile True: pass")
     command, env = [sys.executable, str(CONVERSATION)], {"REAL_KERNELS": "1", "PYDANTIC_AI_NO_BANNER": "1"}
