@@ -17,7 +17,7 @@ pytestmark = [
     NEEDS_A_WALL,
 ]
 SIDE = "open('runs', 'a').write('r')\n"
-LONG = f"time.sleep(3)\n{SIDE}"
+LONG = f"threading.Event().wait(3)\n{SIDE}"
 SETUP = "import os, random, time, decimal, threading, numpy as np, pandas as pd\nx = [1]; twin = {'x': x}; gone = 1; a = np.arange(4)\nx"
 
 
@@ -55,7 +55,7 @@ async def test_a_long_trial_is_the_run_of_its_cell(tmp_path):
     assert (ran.text, ran.status, ran.seconds < effects.seconds) == ("out\nh\n[1, 2]", "ok", True)
     kinds = [type(chunk.output).__name__ for chunk in of_kind(question.events, CodeExecutionOutputChunk)]
     assert kinds == ["ExecuteResult", "StreamText", "DisplayData", "ExecuteResult", "StreamText"]
-    same = "True True True False [1 9 3] True True True [1, 2] 4 time.sleep True True True"
+    same = "True True True False [1 9 3] True True True [1, 2] 4 threading. True True True"
     assert shown.text == f"[1, 2] {same}"
     ended = of_kind(question.events, AgentFinished)[0]
     assert (ended.files_written, ended.files_removed) == (("runs",), ("old",))
@@ -114,7 +114,7 @@ async def test_a_trial_that_cannot_be_taken_over_runs_again(tmp_path):
 
 
 async def test_what_changes_after_the_trial_has_the_cell_run(tmp_path):
-    setup = "import time\nx = [1]"
+    setup = "import threading\nx = [1]"
     async with asking(tmp_path, setup, LONG, LONG, LONG, "x") as question:
         (await question()).approve()
         edited = await question()
