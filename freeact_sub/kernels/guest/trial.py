@@ -358,7 +358,12 @@ def after(file: str) -> None:
     """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
     found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
-    told: dict[str, Any] = {"programs": used.programs_run(), "bound": bound_met(), "threads": left_threads, "origin": origins}
+    told: dict[str, Any] = {
+        "programs": used.programs_run(),
+        "bound": bound_met(),
+        "threads": left_threads,
+        "origin": origins,
+    }
     with contextlib.suppress(Exception):  # border: code of the values' types; without facts the cell runs again
         told["taken"] = taken.facts(shell, found["before"], found["after"])
     with contextlib.suppress(Exception):  # border: the cell may have ended the keeper, or closed the pipes
