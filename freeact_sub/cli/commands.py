@@ -127,6 +127,13 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
             return run(argparse.Namespace(**vars(options), prompt=prompt), settings)
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
+    from freeact_sub.detached.host import Link, start_hosted  # noqa: PLC0415
+
+    host = start_hosted()
+    if host is not None and not isinstance(host, Link):
+        from freeact_sub.detached.client import Terminal  # noqa: PLC0415
+
+        return Terminal(host).relay()
     config = _with_python(_with_model(options, settings()), options)
     session = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
@@ -140,6 +147,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
         verbose=hasattr(options, "verbose"),
         plain=_is_plain(config),
         open_session=functools.partial(_open_session, config),
+        host=host,
     )
     return asyncio.run(talk)
 
@@ -155,7 +163,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
-    chosen = _with_model(options, settings(headless=None if asking_terminal() is not None else "auto"))
+    detaches = hasattr(options, "detach")
+    if detaches and (output != "auto" or piped.picture is not None or piped.text):
+        raise ConfigError("--detach has no output, and no data from standard input: give neither (@FILE in the prompt)")
+    chosen = _with_model(options, settings(headless=None if detaches or asking_terminal() is not None else "auto"))
     config = _with_python(chosen, options, may_refuse=True)
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
@@ -163,11 +174,25 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     import asyncio  # noqa: PLC0415
 
     open_agent = functools.partial(_agent, config, session)
-    if output == "auto" and is_interactive():
+    host = None
+    if detaches:
+        from freeact_sub.cli.attach import begin_detached  # noqa: PLC0415
+
+        host = begin_detached()
+        if isinstance(host, int):
+            return host
+    if host is not None or (output == "auto" and is_interactive()):
         from freeact_sub.terminal import conversation  # noqa: PLC0415
 
-        verbose, plain = hasattr(options, "verbose"), _is_plain(config)
-        return asyncio.run(conversation.converse(open_agent, config=config, prompt=prompt, verbose=verbose, plain=plain))
+        talk = conversation.converse(
+            open_agent,
+            config=config,
+            prompt=prompt,
+            verbose=hasattr(options, "verbose"),
+            plain=_is_plain(config),
+            host=host,
+        )
+        return asyncio.run(talk)
     return run_prompt(options, config, open_agent, prompt, piped)
 
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from freeact_sub import __version__
 from freeact_sub.cli.first_start import agreed_python
 from freeact_sub.cli.streams import can_draw, print_line, write_out
-from freeact_sub.config.schema import ON_THIS_MACHINE, Config, state_folder, user_folder
+from freeact_sub.config.schema import ON_THIS_MACHINE, Config, user_folder
 from freeact_sub.errors import ConfigError, FreeactError, UnusablePythonError
 from freeact_sub.extras import how_to_install, how_to_install_provider, is_installed
 from freeact_sub.kernels.forkserver.fork_provider import ForkLauncher
@@ -41,6 +41,7 @@ from freeact_sub.pythons.about import installed_in, packages_text
 from freeact_sub.pythons.project import find_project_python, gone
 from freeact_sub.sessions.sqlite.database import problem_of
 from freeact_sub.system import guard
+from freeact_sub.system.state import state_folder
 from freeact_sub.terminal.pictures import way_of
 from freeact_sub.text import visible
 

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from freeact_sub.cli.streams import asking_terminal, print_line, tell
 from freeact_sub.config.load import mcp_files, read_mcp_servers
 from freeact_sub.config.parsing import parse_json, plain_json, text_of_file
-from freeact_sub.config.schema import MCP_FILE, Config, McpServerConfig, notices_on, state_folder, user_folder
+from freeact_sub.config.schema import MCP_FILE, Config, McpServerConfig, notices_on, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
+from freeact_sub.system.state import state_folder
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:

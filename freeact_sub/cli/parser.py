@@ -148,6 +148,9 @@ def command_line() -> _Parser:
     run.add_argument("prompt", nargs="?", metavar="PROMPT", help=what)
     _add_run_options(parser)
     _add_run_options(run)
+    detach = "leave it at work, and print how to attach a terminal: its questions wait"
+    run.add_argument("--detach", action="store_true", default=argparse.SUPPRESS, help=detach)
+    _add_attach(commands, common)
     commands.add_parser(
         "agents",
         help="list the types of child agents",
@@ -206,6 +209,29 @@ def _add_run_options(parser: argparse.ArgumentParser, *, file: bool = True) -> N
     parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=whole)
     quiet = "the same as --output text"
     parser.add_argument("--quiet", action="store_const", dest="output", const="text", default=argparse.SUPPRESS, help=quiet)
+
+
+def _add_attach(commands: Any, common: argparse.ArgumentParser) -> None:
+    attach = commands.add_parser(
+        "attach",
+        help="come back to a conversation at work, from any terminal",
+        description="Show a conversation that was left at work by /detach, by `run --detach` or by closing its terminal, "
+        "and its open question. Without ID the latest of this folder. A conversation that has ended is resumed.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    attach.set_defaults(main="freeact_sub.cli.attach:attach")
+    attach.add_argument("session_id", nargs="?", metavar="ID", help="the session's id, or the beginning of it")
+    kill = commands.add_parser(
+        "kill",
+        help="end a conversation at work",
+        description="End the program that is at work on a session, with its kernels and all that they have started. The "
+        "session stays, and can be resumed.",
+        epilog="Exit status: 0 ended, 1 no program is at work on it.",
+        allow_abbrev=False,
+    )
+    kill.set_defaults(main="freeact_sub.cli.attach:kill")
+    kill.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
 
 
 def _add_skills(commands: Any, place: argparse.ArgumentParser) -> None:

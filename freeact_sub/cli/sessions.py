@@ -70,9 +70,13 @@ def chosen(choice: str, config: Config) -> str:
 
 
 def _list(store: SessionStore, workspace: Path | None) -> int:
+    from freeact_sub.cli.attach import STATES  # noqa: PLC0415
+    from freeact_sub.detached.wire import live_hosts  # noqa: PLC0415
+
     sessions = [session for session in store.sessions(workspace) if session.title]
+    states = {host.session: STATES[host.state] for host in live_hosts()}
     for session in sessions:
-        print_line(session_line(session, folder=workspace is None))
+        print_line(session_line(session, folder=workspace is None, state=states.get(session.session_id, "")))
     if not sessions:
         print_line("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
     return 0

@@ -21,6 +21,7 @@ from freeact_sub.config.project_texts import SkillFolder, read_commands, read_fi
 from freeact_sub.config.section import Given, Paths, Section, Table, Texts, default
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
+from freeact_sub.system.state import state_folder
 
 GIT_SETTINGS = (
     ("core.fsmonitor", "false"),
@@ -570,12 +571,6 @@ def user_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder of the user's own settings, in `$XDG_CONFIG_HOME` or `~/.config`."""
     folder = (os.environ if environment is None else environment).get("XDG_CONFIG_HOME", "")
     return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".config") / "freeact"
-
-
-def state_folder() -> Path:
-    """Return the folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".local" / "state") / "freeact"
 
 
 def own_folders() -> tuple[Path, ...]:

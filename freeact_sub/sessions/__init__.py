@@ -22,7 +22,6 @@ A store receives plain values (`SessionWriter`); `features/sessions/` gives them
 (`store.py`); the default is a SQLite database (`sqlite/`).
 """
 
-from freeact_sub.config.schema import state_folder
 from freeact_sub.sessions.store import (
     FILES,
     FORK_NOTE,
@@ -47,6 +46,7 @@ from freeact_sub.sessions.store import (
     session_store,
     stats_below,
 )
+from freeact_sub.system.state import state_folder
 
 __all__ = [
     "FILES",

@@ -303,11 +303,11 @@ def session_facts(session: "StoredSession", now: float) -> str:
     return " · ".join(filter(None, [*facts, "archived" if session.archived else ""]))
 
 
-def session_line(session: "StoredSession", *, folder: bool) -> str:
-    """Return a session in one line. Args: folder: name its folder."""
+def session_line(session: "StoredSession", *, folder: bool, state: str = "") -> str:
+    """Return a session in one line. Args: folder: name its folder. state: what its program does now; empty: it has none."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
     agents = counted(session.agents, "agent")
     cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
-    notes = [session.status or "open", *(["archived"] if session.archived else []), agents, cost]
+    notes = [state or session.status or "open", *(["archived"] if session.archived else []), agents, cost]
     where = f"  {session.workspace}" if folder else ""
     return f"{session.session_id}  {when}  {one_line(session.title, TITLE_CHARS)}  ({', '.join(notes)}){where}"

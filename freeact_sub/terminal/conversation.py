@@ -18,6 +18,7 @@ from freeact_sub.features.skills.skill import load_skills
 from freeact_sub.show.typed_commands import Rewind, own_commands, prompt_of, skill_commands, skill_of
 from freeact_sub.system.process import WINDOW
 from freeact_sub.terminal.attachments import ServerOffers, asks_servers, texts_of, with_attachments
+from freeact_sub.terminal.away import Away
 from freeact_sub.terminal.card import NOT_EDITED, DecisionKeys, edited, editor
 from freeact_sub.terminal.display import Display, how_to_continue, read_earlier
 from freeact_sub.terminal.drawing.area import present_children
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
     from freeact_sub.agent import Agent
     from freeact_sub.agents import Run
+    from freeact_sub.detached.host import Link
     from freeact_sub.mcp import McpServers
 
 
@@ -63,6 +65,7 @@ async def converse(
     verbose: bool = False,
     open_session: "OpenSession | None" = None,
     plain: bool = False,
+    host: "Link | None" = None,
 ) -> int:
     """Run a conversation with an agent in the terminal; return the program's exit status.
 
@@ -74,8 +77,11 @@ async def converse(
         verbose: Print everything that every agent does.
         open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
         plain: Print plain lines, and read lines that the terminal itself edits.
+        host: The host of this program, which other terminals can attach to.
     """
     conversation = Conversation(config=config, prompt=prompt, verbose=verbose, open_session=open_session, plain=plain)
+    if host is not None:
+        conversation.away = Away(host, conversation.present, conversation.display)
     if prompt is None:
         conversation.display.print(banner(config, session, conversation.present.code_rule))
     return await conversation.hold(open_agent)
@@ -111,6 +117,7 @@ class Conversation:
         self.display = _display_class(plain=plain)(
             self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
         )
+        self.away: Away | None = None
         for name in clashes:
             self.display.note(f"the skill {name} is not called by /{name}, which is a command")
         if prompt is not None:
@@ -132,6 +139,8 @@ class Conversation:
             async with self.display.screen as screen:
                 self.interrupts.restore_terminal = screen.restore
                 WINDOW.columns = lambda: screen.columns - INDENT
+                if self.away is not None:
+                    self.away.begin()
                 try:
                     await self._talk(open_agent)
                 except asyncio.CancelledError:
@@ -326,6 +335,7 @@ class Conversation:
         if present.phase == "cancelling" and present.run is not None and isinstance(event, ev.AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
+        self._report()
         if isinstance(event, ev.AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):
             self._give_back_of_child(event.agent_id, sent)
         if isinstance(event, ev.AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
@@ -335,6 +345,11 @@ class Conversation:
     def _set_phase(self, phase: Phase) -> None:
         self.present.phase = phase
         self.display.refresh()
+        self._report()
+
+    def _report(self) -> None:
+        if self.away is not None:
+            self.away.report()
 
     async def _begun(self, agent: "Agent", typed: str) -> "Run | None":
         """Return the run of a prompt. None: an MCP server gives no attachment, so the prompt is in the line again."""
@@ -644,6 +659,13 @@ class Person:
         present.asked_to_leave = self._loop.time()
         self.display.hint(f"{lost}: Ctrl-D once more quits")
         self.display.refresh()
+
+    def stop(self) -> bool:
+        """Give the terminal back to its shell, for Ctrl-Z. Return False if only the system can, with the program."""
+        if self.conversation.away is None:
+            return False
+        self.conversation.away.stop()
+        return True
 
     def result_of(self, work: Coroutine[Any, Any, T]) -> T:
         """Call a function in the conversation's loop. Called in another thread.

@@ -21,6 +21,7 @@ from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from freeact_sub.system.state import state_folder
 from freeact_sub.terminal.asking import ENTER, KeyGuard
 from freeact_sub.terminal.attachments import NamedFiles, Pastes, mention_of, mentioned_names
 from freeact_sub.terminal.surface import Expected, Keyboard, Purpose
@@ -138,7 +139,7 @@ class InputLine:
             keys.add(*action.keys, filter=counts & empty if action.at_empty else counts)(lambda _, do=action.do: do())
         # with the keys of vi it ends the writing first
         keys.add("escape", filter=typing & (emacs_mode | vi_navigation_mode | asks))(self._escape)
-        keys.add("c-z")(lambda event: event.app.suspend_to_background())
+        keys.add("c-z")(lambda event: self._keyboard.stop() or event.app.suspend_to_background())
         keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.ask_to_leave())
         return keys
 
@@ -283,9 +284,8 @@ def history_file(folder: Path | None = None) -> str:
     Args:
         folder: The folder of the conversations. None: the present one.
     """
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     digest = hashlib.sha256(os.fsencode(folder or Path.cwd())).hexdigest()[:16]
-    file = Path(state) / "freeact" / "prompts" / digest
+    file = state_folder() / "prompts" / digest
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):

@@ -119,6 +119,8 @@ class Screen(Surface):
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
         self._live = ""
+        self._listing: Listing | None = None
+        """The list that is shown."""
         self._size = self._output.get_size()
         self._resized_at = -RESIZED_SECONDS
         """The last change of the window, on the event loop's clock."""
@@ -153,13 +155,17 @@ class Screen(Surface):
 
     def post(self, renderable: RenderableType) -> None:
         """Print a finished block, after all earlier ones."""
+        if not self._keep(renderable):
+            return
         self._fit_console()
         with self.console.capture() as capture:
             self.console.print(renderable)
         self.post_raw(capture.get())
 
     def post_raw(self, text: str) -> None:
-        """Print a text that ends in the first column of a row, as it is."""
+        """Print a text that ends in the first column of a row, as it is; nothing while no terminal is there."""
+        if self._back is not None:
+            return
         self._printed.append(text)
         self._waiting_chars += len(text)
         self._changed.set()
@@ -240,7 +246,7 @@ class Screen(Surface):
             application = listing.application(
                 quiet(create_input()), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
             )
-            self._end_other = listing.leave
+            self._end_other, self._listing = listing.leave, listing
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
 
@@ -253,7 +259,7 @@ class Screen(Surface):
                 try:
                     yield
                 finally:
-                    self._output.is_away, self._end_other = False, None
+                    self._output.is_away, self._end_other, self._listing = False, None, None
                     self._changed.set()
 
     def restore(self) -> None:
@@ -268,6 +274,21 @@ class Screen(Surface):
         if self._settings is not None:
             with suppress(OSError, termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._settings)
+
+    async def _be_away(self, then: Callable[[], None], back: asyncio.Event) -> None:
+        if self._listing is not None:
+            self._listing.leave()
+        async with self._given_away():
+            if self._closing:
+                return
+            self.attention.end()
+            self._end_other = back.set
+            await super()._be_away(then, back)
+        if not self._closing:
+            self.attention.begin()
+
+    def _print_again(self, printed: RenderableType) -> None:
+        self.post(printed)
 
     async def _take_input(self) -> None:
         if self._closing:

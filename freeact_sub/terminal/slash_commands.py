@@ -620,6 +620,15 @@ def _copy(person: "Person", _rest: str) -> None:
     person.display.note("copied the last answer, if the terminal lets programs write its clipboard")
 
 
+def _detach(person: "Person", _rest: str) -> None:
+    away = person.conversation.away
+    if away is None:
+        person.display.note("this program ends with its terminal: freeact-sub, and freeact-sub run --detach, outlive theirs")
+    elif not away.detach():
+        person.display.note("nothing is at work: the conversation is saved, and ends")
+        person.leave()
+
+
 COMMANDS: Final = (
     Command("/help", "list commands and keys", _help),
     Command("/agents", "list all agents: what each does and has spent", _agents),
@@ -712,6 +721,7 @@ COMMANDS: Final = (
         choices=formats,
     ),
     Command("/copy", "copy the last answer to the clipboard", _copy),
+    Command("/detach", "leave the agent at its work: freeact-sub attach comes back, from any terminal", _detach),
     Command("/exit", "quit (also: exit, quit, Ctrl-D)", lambda person, _: person.leave()),
     Command("/quit", "quit", lambda person, _: person.leave()),
 )

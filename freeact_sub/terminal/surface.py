@@ -8,6 +8,7 @@ import asyncio
 import io
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
 Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
 KEEP_TITLE: Final = "\x1b[22;2t"
 GIVE_BACK_TITLE: Final = "\x1b[23;2t"
+RECENT: Final = 200
+"""Drawings that a terminal gets which comes later."""
 LONG_SECONDS: Final = 20.0
 """Seconds of a run beyond which its end calls the person."""
 TITLE_CHARS: Final = 60
@@ -88,6 +91,10 @@ class Keyboard(Protocol):
 
     def ask_to_leave(self) -> None:
         """Handle Ctrl-D at an empty line."""
+        ...
+
+    def stop(self) -> bool:
+        """Handle Ctrl-Z. Return False if the program itself is to stop."""
         ...
 
     def leave(self) -> None:
@@ -162,6 +169,12 @@ class Surface:
         self._end_other: Callable[[], None] | None = None
         """A function that ends the program or pager that has the terminal."""
         self._group = asyncio.TaskGroup()
+        self._recent: deque[Any] = deque(maxlen=RECENT)
+        """What was printed last, for a terminal that comes later."""
+        self._missed = 0
+        """How much of it was printed while no terminal was there."""
+        self._back: asyncio.Event | None = None
+        """Set when a terminal is there again. None: it is there."""
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -180,6 +193,36 @@ class Surface:
             work.close()
         else:
             self._group.create_task(work)
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Leave the terminal, as if there had been no drawing. Args: then: called when it is left."""
+        if self._back is not None or self._closing:
+            then()
+            return
+        self._back, self._missed = asyncio.Event(), 0
+        self.start(self._be_away(then, self._back))
+
+    async def _be_away(self, then: Callable[[], None], back: asyncio.Event) -> None:
+        then()
+        await back.wait()
+
+    def come_back(self, *, is_fresh: bool) -> None:
+        """Draw again, in a terminal that has come. Args: is_fresh: it knows nothing of what was printed."""
+        if self._back is not None:
+            back, self._back = self._back, None
+            count = len(self._recent) if is_fresh else min(self._missed, len(self._recent))
+            back.set()
+            for printed in [self._recent.popleft() for _ in range(len(self._recent))][len(self._recent) - count :]:
+                self._print_again(printed)
+
+    def _print_again(self, printed: Any) -> None:
+        """Print a recent drawing."""
+
+    def _keep(self, printed: Any) -> bool:
+        """Note what is printed; return False if no terminal is there."""
+        self._recent.append(printed)
+        self._missed += self._back is not None
+        return self._back is None
 
     @property
     def columns(self) -> int:
@@ -331,7 +374,7 @@ class PlainScreen(Surface):
 
     def post_raw(self, text: str) -> None:
         """Print a text that ends with a line."""
-        if text:
+        if text and self._keep(text):
             self._write(("\n" if self._invites and text != "\n" else "") + fitted(text, self._stdout))
             self._invites = False
 
@@ -341,6 +384,9 @@ class PlainScreen(Surface):
         with self.console.capture() as capture:
             self.console.print(renderable)
         return capture.get()
+
+    def _print_again(self, printed: str) -> None:
+        self.post_raw(printed)
 
     async def shown(self) -> None:
         """Wait until the person can type."""

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.config.budget import Usage
-from freeact_sub.config.schema import SessionsConfig, state_folder
+from freeact_sub.config.schema import SessionsConfig
 from freeact_sub.errors import SessionError, no_such_session
 from freeact_sub.sessions.sqlite.database import LOCK, NAME, Bodies, SessionLock, connect, connect_to_read, reason_of
 from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
@@ -55,6 +55,7 @@ from freeact_sub.sessions.store import (
 )
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import link_or_copy
+from freeact_sub.system.state import state_folder
 
 FOLDERS: Final = "sessions"
 COPIES: Final = "workspaces"

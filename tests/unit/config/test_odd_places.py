@@ -2,6 +2,7 @@
 
 from freeact_sub.cli import main
 from freeact_sub.config import schema
+from freeact_sub.system.state import state_folder
 from freeact_sub.terminal.attachments import texts_of
 
 
@@ -10,7 +11,7 @@ def test_a_home_that_is_not_absolute_names_one_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "here")
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, "there")  # which the specification says to ignore
-    assert schema.state_folder() == tmp_path / "here/.local/state/freeact"
+    assert state_folder() == tmp_path / "here/.local/state/freeact"
     assert schema.token_folder() == tmp_path / "here/.config/freeact/mcp-tokens"
 
 

@@ -1,0 +1,109 @@
+"""Conversations at work without a terminal: `freeact-sub attach`, `kill`, and the beginning of `run --detach`."""
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.cli.streams import is_interactive, print_line
+from freeact_sub.detached import wire
+from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun
+from freeact_sub.detached.host import END_SECONDS, Link, start_hosted
+from freeact_sub.detached.wire import LiveHost, Wire, live_hosts
+from freeact_sub.errors import ConfigError, SessionError
+from freeact_sub.system.process import stat_fields
+
+if TYPE_CHECKING:
+    from freeact_sub.cli.commands import Settings
+
+KILL_SECONDS: Final = END_SECONDS + 5
+STATES: Final = {"working": "working", "waiting": "waiting for you", "done": "open"}
+
+
+def begin_detached() -> Link | int:
+    """Go on as a program without a terminal. Returns: in the program its link, in the caller the exit status.
+
+    Raises:
+        ConfigError: The system cannot.
+    """
+    host = start_hosted(detached=True)
+    if host is None:
+        raise ConfigError("--detach is not possible here: no pseudo-terminal, or no private folder for sessions")
+    if isinstance(host, Link):
+        return host
+    status, session = wait_until_begun(host)
+    if session:
+        print_line(f"detached: {attach_words(session)}")
+    return status
+
+
+def attach(options: argparse.Namespace, settings: "Settings") -> int:
+    """Show a conversation that has a program; continue any other (`freeact-sub attach [ID]`)."""
+    if not is_interactive():
+        raise ConfigError("attach needs a terminal: `freeact-sub sessions show ID` prints a session")
+    wanted: str | None = options.session_id
+    hosts = live_hosts()
+    if wanted is None:
+        here = [host for host in hosts if host.workspace == str(_workspace(options))]
+        if not here:
+            for host in hosts:
+                print_line(f"{attach_words(host.session)}  ({STATES[host.state]})  {host.workspace}")
+            others = "; those above are in other folders" if hosts else ""
+            raise ConfigError(f"nothing is at work in this folder{others} (freeact-sub --continue resumes its last session)")
+        found: LiveHost | None = here[0]
+    else:
+        found = _live(hosts, wanted)
+    if found is not None:
+        with suppress(OSError):  # it has ended meanwhile
+            return Terminal(Wire(wire.connect(found.socket))).relay()
+    from freeact_sub.cli.commands import converse  # noqa: PLC0415
+
+    return converse(argparse.Namespace(**vars(options), session=wanted or "."), settings)
+
+
+def _workspace(options: argparse.Namespace) -> Path:
+    return Path(getattr(options, "workspace", None) or Path.cwd()).resolve()
+
+
+def _live(hosts: Sequence[LiveHost], wanted: str) -> LiveHost | None:
+    """Return the conversation of an id or a beginning of one. Raises: SessionError: Several fit."""
+    found = [host for host in hosts if host.session.startswith(wanted)]
+    if len(found) > 1 and wanted:
+        raise SessionError(f"{wanted} is the beginning of several: {', '.join(host.session for host in found)}")
+    return found[0] if found else None
+
+
+def kill(options: argparse.Namespace, _settings: Callable[..., object]) -> int:
+    """End a conversation that has a program, with all that it has started (`freeact-sub kill ID`)."""
+    host = _live(live_hosts(), options.session_id)
+    if host is None:
+        raise SessionError(f"no program is at work on a session {options.session_id} (freeact-sub sessions list)")
+    births = {process: _birth(process) for process in (host.program, host.host)}
+    with suppress(OSError), wire.connect(host.socket) as connection:
+        Wire(connection).put(wire.END)
+        connection.settimeout(KILL_SECONDS)
+        while connection.recv(wire.PIECE):
+            pass
+    deadline = time.monotonic() + 1
+    while left := [process for process, birth in births.items() if birth and birth == _birth(process)]:
+        if time.monotonic() > deadline:
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            break
+        time.sleep(0.02)
+    print_line(f"ended: {host.session} (freeact-sub --resume {host.session} continues it)")
+    return 0
+
+
+def _birth(process: int) -> str:
+    """Return the time when a process began, since ids are used again; empty: it has ended, or the system does not tell."""
+    try:
+        fields = stat_fields(process)
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

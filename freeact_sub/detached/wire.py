@@ -1,0 +1,222 @@
+"""Frames between terminals and hosts, the sockets of live hosts, and who may connect.
+
+A socket is `hosts/PID` in the folder of sessions, named by its host: the session is known later, and changes.
+A process that has come of the program is refused: code in a kernel must not answer its own questions.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from freeact_sub.system.process import ancestors
+from freeact_sub.system.state import state_folder
+
+ATTACH, INPUT, SIZE, BACK, ASK, END, OUTPUT, TOLD = b"a", b"i", b"s", b"b", b"q", b"e", b"o", b"t"
+"""The kinds of frames: a terminal comes (with its size), types, has another size, comes back after a stop; anybody asks for
+the state, or ends the program by a signal. From the host: what the program writes, and facts."""
+State: TypeAlias = Literal["working", "waiting", "done"]
+PIECE: Final = 65536
+CONTENT_BYTES: Final = 2**20
+"""Bound on a frame."""
+ANSWER_SECONDS: Final = 1.0
+_HEADER: Final = struct.Struct("!cI")
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+class Wire:
+    """One end of a connection. No method waits."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._read = bytearray()
+        self._unsent: deque[bytes] = deque()
+        """Frames, of which the first may be sent in part."""
+        self.waiting_bytes = 0
+        """The bytes that the other end has not taken yet."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `select`."""
+        return self.connection.fileno()
+
+    def put(self, kind: bytes, content: bytes = b"") -> None:
+        """Send a frame, now or as soon as `flush` can."""
+        self._unsent.append(_HEADER.pack(kind, len(content)) + content)
+        self.waiting_bytes += len(self._unsent[-1])
+        self.flush()
+
+    def tell(self, **facts: Any) -> None:
+        """Send facts."""
+        self.put(TOLD, json.dumps(facts).encode())
+
+    def flush(self) -> None:
+        """Send what can be sent. An end that is gone is found by `frames`."""
+        with contextlib.suppress(OSError):
+            while self._unsent:
+                sent = self.connection.send(self._unsent[0])
+                self.waiting_bytes -= sent
+                if sent == len(self._unsent[0]):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = self._unsent[0][sent:]
+
+    def drop_unsent(self) -> None:
+        """Forget all but the frame whose beginning may have been sent."""
+        while len(self._unsent) > 1:
+            self.waiting_bytes -= len(self._unsent.pop())
+
+    def frames(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the frames that have come.
+
+        Raises:
+            EOFError: The other end is gone, or says what is no frame.
+        """
+        try:
+            piece = self.connection.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise EOFError from error
+        if not piece:
+            raise EOFError
+        self._read += piece
+        while len(self._read) >= _HEADER.size:
+            kind, size = _HEADER.unpack_from(self._read)
+            if size > CONTENT_BYTES:
+                raise EOFError
+            if len(self._read) < (end := _HEADER.size + size):
+                return
+            content = bytes(self._read[_HEADER.size : end])
+            del self._read[:end]
+            yield kind, content
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveHost:
+    """A conversation that has a program now."""
+
+    host: int
+    """The process id of the host."""
+    socket: str
+    """The name of its socket."""
+    program: int
+    session: str
+    """The id of the session; without one the process id of the host."""
+    workspace: str
+    state: State
+
+
+def hosts_folder() -> int:
+    """Return a descriptor of the private folder of the sockets; it is made if need be.
+
+    Raises:
+        OSError: It cannot be made, or is another user's.
+    """
+    folder = state_folder() / "hosts"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        os.close(descriptor)
+        raise PermissionError(f"{folder} is not private")
+    return descriptor
+
+
+def _address(folder: int, name: str) -> str:
+    """Return a path of a socket that is short enough for the system, however long that of the folder is."""
+    return f"/proc/self/fd/{folder}/{name}" if sys.platform == "linux" else str(state_folder() / "hosts" / name)
+
+
+def listen(folder: int, name: str) -> socket.socket:
+    """Listen at a new socket in the folder. Raises: OSError: The system has no such sockets, or its path is too long."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(_address(folder, f".{name}"))
+    listener.listen(8)
+    listener.setblocking(False)
+    os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)  # who finds it can connect
+    return listener
+
+
+def connect(name: str) -> socket.socket:
+    """Connect to a host. Raises: OSError: It is gone; its socket is removed."""
+    folder = hosts_folder()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(ANSWER_SECONDS)
+    try:
+        connection.connect(_address(folder, name))
+    except OSError as error:
+        connection.close()
+        if isinstance(error, ConnectionRefusedError):  # nobody listens there any more
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(folder)
+    return connection
+
+
+def live_hosts() -> list[LiveHost]:
+    """Return this user's conversations that have a program, the latest first, without hosts that do not answer."""
+    try:
+        folder = hosts_folder()
+    except OSError:
+        return []
+    begun = {}
+    try:
+        for name in filter(str.isdigit, os.listdir(folder)):  # noqa: PTH208  # pathlib knows no descriptors
+            with contextlib.suppress(OSError):
+                begun[name] = os.stat(name, dir_fd=folder).st_mtime_ns
+    finally:
+        os.close(folder)
+    found = [_asked(name) for name in sorted(begun, key=begun.__getitem__, reverse=True)]
+    return [host for host in found if host is not None]
+
+
+def _asked(name: str) -> LiveHost | None:
+    try:
+        with connect(name) as connection:
+            host, told = peer(connection)[0] or int(name), told_at_once(connection, ASK)
+    except OSError:
+        return None
+    try:
+        session = str(told["session"] or host)
+        facts = {"program": int(told["program"]), "workspace": str(told["workspace"]), "state": told["state"]}
+        return LiveHost(host=host, socket=name, session=session, **facts)
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def told_at_once(connection: socket.socket, kind: bytes, content: bytes = b"") -> Mapping[str, Any]:
+    """Send a frame, and return the facts of the answer; none if it does not come within a second."""
+    connection.settimeout(ANSWER_SECONDS)
+    try:
+        connection.sendall(_HEADER.pack(kind, len(content)) + content)
+        header = connection.recv(_HEADER.size, socket.MSG_WAITALL)
+        told = json.loads(connection.recv(min(_HEADER.unpack(header)[1], PIECE), socket.MSG_WAITALL))
+    except (OSError, ValueError, struct.error):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end; zeros where the system does not tell."""
+    if sys.platform != "linux":
+        return 0, os.getuid()
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(found)
+    return process, user
+
+
+def may_connect(connection: socket.socket, program: int) -> bool:
+    """Return whether a process may talk to the host: it is this user's, and has not come of the program."""
+    process, user = peer(connection)
+    if user != os.getuid():
+        return False
+    return sys.platform != "linux" or (process > 0 and program not in (process, *ancestors(process)))
