@@ -178,9 +178,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if detaches:
         from freeact_sub.cli.attach import begin_detached  # noqa: PLC0415
 
-        host = begin_detached()
-        if isinstance(host, int):
-            return host
+        begun = begin_detached()
+        if isinstance(begun, int):
+            return begun
+        host = begun
     if host is not None or (output == "auto" and is_interactive()):
         from freeact_sub.terminal import conversation  # noqa: PLC0415
 

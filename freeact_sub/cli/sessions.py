@@ -17,6 +17,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import AgentStarted
 from freeact_sub.sessions import SessionReader, SessionStore, newest, session_store
+from freeact_sub.sessions.store import INTERRUPTED
 from freeact_sub.show.wording import session_line
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def _list(store: SessionStore, workspace: Path | None) -> int:
     sessions = [session for session in store.sessions(workspace) if session.title]
     states = {host.session: STATES[host.state] for host in live_hosts()}
     for session in sessions:
-        print_line(session_line(session, folder=workspace is None, state=states.get(session.session_id, "")))
+        state = states.get(session.session_id, "")
+        if not state and not session.status and not store.is_open(session.session_id):
+            state = INTERRUPTED  # its program was killed
+        print_line(session_line(session, folder=workspace is None, state=state))
     if not sessions:
         print_line("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
     return 0

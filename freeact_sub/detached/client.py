@@ -17,8 +17,8 @@ from freeact_sub.detached import wire
 from freeact_sub.detached.host import window_size
 from freeact_sub.detached.wire import Wire
 
-RESET: Final = "\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[23;2t\x1b[0m\r\n"
-"""The main screen, pastes as typed text, the cursor, the window's title, no colour."""
+RESET: Final = "\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[23;2t\x1b[0m\r\n\x1b[J"
+"""The main screen, pastes as typed text, the cursor, the window's title, no colour; nothing below the line."""
 HUNG_UP: Final = 128 + signal.SIGHUP
 LOST: Final = 1
 KEY_BYTES: Final = 4096
@@ -40,6 +40,7 @@ class Terminal:
     def __init__(self, host: Wire) -> None:
         self._host = host
         self._settings: list[Any] | None = None
+        self._session = ""
         self._signals: set[int] = set()
         self._wakeup, self._writer = os.pipe()
 
@@ -58,7 +59,7 @@ class Terminal:
                     if (status := self._step()) is not None:
                         return status
                 except EOFError:
-                    self._leave("the process that kept this conversation has ended: --continue resumes it", resets=True)
+                    self._leave(f"the host of this conversation has ended: {self._resume_words}", resets=True)
                     return LOST
         finally:
             self._restore()
@@ -125,23 +126,26 @@ class Terminal:
         if "stop" in told:
             self._stop(STOPPED[told["stop"]])
             return None
-        session = str(told.get("session") or "")
+        self._session = str(told.get("session") or self._session)
         match told.get("ends"):
             case "detached":
-                self._leave(f"detached: {attach_words(session)}")
+                self._leave(f"detached: {attach_words(self._session)}")
                 return 0
             case "replaced":
-                self._leave(f"another terminal has taken over: {attach_words(session)} brings it back", resets=True)
+                self._leave(f"another terminal has taken over: {attach_words(self._session)} brings it back", resets=True)
                 return 0
             case "exit":
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(-1, 0)
                 status = int(told["status"])
                 if status < 0:
-                    how = f"freeact-sub --resume {session} continues the session" if session else "start it again"
-                    self._leave(f"the program was killed (signal {-status}): {how}", resets=True)
+                    self._leave(f"the program was killed (signal {-status}): {self._resume_words}", resets=True)
                 return status if status >= 0 else 128 - status
         return None
+
+    @property
+    def _resume_words(self) -> str:
+        return f"freeact-sub --resume {self._session} continues it" if self._session else "start it again"
 
     def _leave(self, words: str, *, resets: bool = False) -> None:
         self._restore()

@@ -278,8 +278,7 @@ class Host:
                 self._leave()  # it may have been stopped from outside, and the screen be another one
 
     def _attach(self, peer: Wire, size: bytes) -> None:
-        if self._terminal is not None:
-            self._let_go(ends="replaced")
+        self._let_go(ends="replaced")
         self._terminal, self._is_stopped, self._is_fresh = peer, False, True
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
         if peer is not self._first:
@@ -291,10 +290,10 @@ class Host:
             self._place, self._leaves_by = "leaving", time.monotonic() + LEAVE_SECONDS
             self._link.tell(what="leave")
 
-    def _let_go(self, **facts: Any) -> None:
+    def _let_go(self, *, ends: str) -> None:
         terminal, self._terminal = self._terminal, None
         if terminal is not None:
-            terminal.tell(**facts)
+            terminal.tell(ends=ends, session=self._facts.get("session"))
 
     def _hear_program(self) -> None:
         told: dict[str, Any] = {}
@@ -302,6 +301,8 @@ class Host:
             for _, content in self._link.frames():
                 told |= json.loads(content)
         self._facts |= {name: told[name] for name in ("session", "workspace", "state") if name in told}
+        if "session" in told and self._terminal is not None:
+            self._terminal.tell(session=told["session"])
         if told.get("begun") and self._watcher is not None:
             self._watcher.tell(ends="detached", session=self._facts.get("session"))
             self._watcher = None
@@ -312,7 +313,7 @@ class Host:
                 self._is_stopped, self._is_fresh = True, False
                 self._terminal.tell(stop=self._facts["state"])
             elif told["left"] == "detach":
-                self._let_go(ends="detached", session=self._facts.get("session"))
+                self._let_go(ends="detached")
 
     def _take_rest(self) -> None:
         deadline = time.monotonic() + LAST_SECONDS

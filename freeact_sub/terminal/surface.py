@@ -210,9 +210,11 @@ class Surface:
         """Draw again, in a terminal that has come. Args: is_fresh: it knows nothing of what was printed."""
         if self._back is not None:
             back, self._back = self._back, None
-            count = len(self._recent) if is_fresh else min(self._missed, len(self._recent))
+            recent = [*self._recent]
+            known = 0 if is_fresh else max(0, len(recent) - self._missed)
+            self._recent = deque(recent[:known], maxlen=RECENT)
             back.set()
-            for printed in [self._recent.popleft() for _ in range(len(self._recent))][len(self._recent) - count :]:
+            for printed in recent[known:]:
                 self._print_again(printed)
 
     def _print_again(self, printed: Any) -> None:

@@ -1,0 +1,206 @@
+"""Conversations that go on without their terminal: left, found again from another one, stopped, ended."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.chat_server import ChatCall, ChatReply
+from support.cli import PROGRAM, Chat, chat, environment, run
+from support.terminal import CTRL_D, READY, Terminal
+from support.waiting import until_there, wait_until
+
+from freeact_sub.system.state import state_folder
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")]
+WAITS = "exec(open('waits.py').read())"
+"""A cell that waits for a file."""
+Start = Callable[..., Terminal]
+
+
+def script(request: dict[str, Any]) -> ChatReply:
+    """A cell for each prompt, which is its code; then what it gave."""
+    last = request["messages"][-1]
+    if last["role"] == "tool":
+        return ["The cell gave ", str(last["content"])]
+    return [ChatCall("execute_ipython_cell", {"code": str(last["content"])})]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Runs the program in a terminal of this size; what is left of it at the end is killed."""
+    (tmp_path / "waits.py").write_text(f"{until_there('go')}\nprint('went on')")
+    with ExitStack() as opened:
+
+        def start(*words: str, rows: int = 40, columns: int = 100) -> Terminal:
+            terminal = Terminal(words, cwd=tmp_path, env=environment(), rows=rows, columns=columns)
+            return opened.enter_context(terminal)
+
+        yield start
+    for host in hosts():  # of a test that has failed
+        os.kill(host, signal.SIGTERM)
+    wait_until(lambda: not hosts())
+
+
+@pytest.fixture
+def server() -> Iterator[Chat]:
+    with chat(script) as server:
+        yield server
+
+
+def family(terminal: Terminal) -> tuple[psutil.Process, psutil.Process]:
+    """The host and the program of a terminal that has started them."""
+    host = psutil.Process(terminal.pid).children()[0]
+    return host, host.children()[0]
+
+
+def state_of(folder: Path) -> str:
+    """What `sessions list` says of the last session."""
+    listed = run("sessions", "list", cwd=folder).stdout
+    found = re.search(r"\(([^()]*), 1 agent, ", listed)
+    assert found, listed
+    return found[1]
+
+
+def all_of(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
+
+
+def test_the_first_use(start: Start, server: Chat, tmp_path: Path) -> None:
+    told = run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path).stdout
+    session = re.fullmatch(r"detached: freeact-sub attach (\S+)\n", told)
+    assert session, told
+    wait_until(lambda: state_of(tmp_path) == "waiting for you")
+    terminal = start(PROGRAM, "attach", rows=30, columns=70)
+    terminal.wait_for("> print(6 * 7)")
+    terminal.answer("y", "asks to run this cell")
+    terminal.wait_for("  42", "The cell gave 42")
+    assert terminal.wait_end() == 0
+    assert state_of(tmp_path) == "completed"
+    again = start(PROGRAM, "attach", session[1][:-1], *server.options)
+    again.wait_for("resumed print(6 * 7)", "The cell gave 42")
+    again.wait_at_bottom(READY)
+    again.press(CTRL_D)
+    assert again.wait_end() == 0
+
+
+def test_a_conversation_is_left_and_goes_on_from_terminal_to_terminal(start: Start, server: Chat, tmp_path: Path) -> None:
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    host, program = family(terminal)
+    terminal.enter(WAITS)
+    terminal.reply("/detach\r", "asks to run this cell")
+    assert terminal.wait_end() == 0
+    assert re.search(r"\ndetached: freeact-sub attach \S+$", terminal.shown)
+    assert state_of(tmp_path) == "waiting for you"
+    second = start(PROGRAM, "attach", rows=24, columns=80)
+    second.answer("y", "asks to run this cell")
+    second.wait_at_bottom("1 agent at work")
+    assert state_of(tmp_path) == "working"
+    third = start(PROGRAM, "attach", rows=30, columns=120)
+    third.wait_at_bottom("1 agent at work")
+    assert second.wait_end() == 0
+    assert "another terminal has taken over" in second.shown
+    third.send_signal(signal.SIGKILL)  # as a window that closes
+    third.wait_end()
+    (tmp_path / "go").touch()
+    psutil.wait_procs(all_of(host), timeout=60)  # nothing is left to do, and nobody is there
+    assert not any(process.is_running() for process in (host, program))
+    assert state_of(tmp_path) == "completed"
+
+
+def test_a_window_that_closes_at_rest_ends_the_program(start: Start, server: Chat) -> None:
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    left = all_of(family(terminal)[0])
+    terminal.send_signal(signal.SIGKILL)
+    terminal.wait_end()
+    assert not psutil.wait_procs(left, timeout=60)[1]
+    told = start(PROGRAM, "attach")
+    assert told.wait_end() == 2
+    assert "nothing is at work in this folder" in told.shown
+
+
+def test_detaching_at_rest_ends_the_conversation(start: Start, server: Chat) -> None:
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/detach")
+    assert terminal.wait_end() == 0
+    assert "nothing is at work: the conversation is saved, and ends" in terminal.shown
+
+
+def test_kill_ends_all_of_it(start: Start, server: Chat, tmp_path: Path) -> None:
+    told = run("run", "--detach", "--yes", "import os; os.system('sleep 1000')", *server.options, cwd=tmp_path).stdout
+    session = told.split()[-1]
+    (host,) = map(psutil.Process, hosts())
+    wait_until(lambda: any(process.name() == "sleep" for process in all_of(host)))
+    left = all_of(host)
+    assert run("kill", session, cwd=tmp_path).stdout.startswith(f"ended: {session}")
+    assert not psutil.wait_procs(left, timeout=60)[1]
+    assert not hosts()
+    assert "no program is at work" in run("kill", session, cwd=tmp_path, check=1).stderr
+
+
+def hosts() -> list[int]:
+    """The hosts that have a socket."""
+    folder = state_folder() / "hosts"
+    return [int(name) for name in os.listdir(folder)] if folder.exists() else []
+
+
+def test_code_in_a_kernel_cannot_answer_its_own_questions(start: Start, server: Chat, tmp_path: Path) -> None:
+    knocks = f"""
+import os, socket
+os.chdir({str(state_folder() / "hosts")!r})
+for name in os.listdir():
+    with socket.socket(socket.AF_UNIX) as knocking:
+        knocking.connect(name)
+        knocking.sendall(b'q' + bytes(4))
+        print('told:', knocking.recv(1000))
+"""
+    (tmp_path / "knock.py").write_text(knocks)
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    terminal.enter("exec(open('knock.py').read())")
+    terminal.answer("y", "asks to run this cell")
+    terminal.wait_for("The cell gave told: b''")
+    terminal.press(CTRL_D)
+    terminal.wait_end()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_ctrl_z_stops_the_terminal_and_the_work_goes_on(start: Start, server: Chat, tmp_path: Path) -> None:
+    shell = start("bash", "--norc", "--noprofile", "-i")
+    shell.press("PS1='shell> '\r")
+    shell.wait_at_bottom("shell>")
+    (tmp_path / "talk").write_text(f"exec {shlex.join([PROGRAM, '--yes', *server.options])}\n")
+    shell.enter("bash talk")
+    shell.wait_at_bottom(READY)
+    shell.press("half")
+    shell.wait_at_bottom("> half")
+    shell.press("\x1a")
+    shell.wait_at_bottom("stopped; fg brings it back", "Stopped", "shell>")
+    shell.enter("clear; fg")
+    shell.wait_at_bottom("> half", READY)
+    shell.press("\x15")
+    shell.wait_gone("half")
+    shell.enter(WAITS)
+    shell.wait_at_bottom("1 agent at work")
+    shell.press("\x1a")
+    shell.wait_at_bottom("stopped; the work goes on, and fg brings it back", "shell>")
+    (tmp_path / "go").touch()
+    wait_until(lambda: state_of(tmp_path) == "open")
+    shell.enter("clear; fg")
+    shell.wait_for("The cell gave")  # what was told meanwhile
+    shell.wait_at_bottom(READY)
+    assert shell.shown.count("1 agent at work") == 0
+    shell.press(CTRL_D)
+    shell.wait_at_bottom("continue with", "shell>")
+    shell.press("exit\r")
+    assert shell.wait_end() == 0
