@@ -1,21 +1,17 @@
 """Conversations at work without a terminal: `freeact-sub attach`, `kill`, and the beginning of `run --detach`."""
 
 import argparse
-import os
-import signal
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import is_interactive, print_line
-from freeact_sub.detached import wire
+from freeact_sub.detached import sockets
 from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun
 from freeact_sub.detached.host import END_SECONDS, Link, start_hosted
-from freeact_sub.detached.wire import LiveHost, Wire, live_hosts
+from freeact_sub.detached.sockets import LiveHost, Wire, live_hosts
 from freeact_sub.errors import ConfigError, SessionError
-from freeact_sub.system.process import stat_fields
 
 if TYPE_CHECKING:
     from freeact_sub.cli.commands import Settings
@@ -59,7 +55,7 @@ def attach(options: argparse.Namespace, settings: "Settings") -> int:
         found = _live(hosts, wanted)
     if found is not None:
         with suppress(OSError):  # it has ended meanwhile
-            return Terminal(Wire(wire.connect(found.socket))).relay()
+            return Terminal(Wire(sockets.connect(found.name))).relay()
     from freeact_sub.cli.commands import converse  # noqa: PLC0415
 
     return converse(argparse.Namespace(**vars(options), session=wanted or "."), settings)
@@ -82,28 +78,15 @@ def kill(options: argparse.Namespace, _settings: Callable[..., object]) -> int:
     host = _live(live_hosts(), options.session_id)
     if host is None:
         raise SessionError(f"no program is at work on a session {options.session_id} (freeact-sub sessions list)")
-    births = {process: _birth(process) for process in (host.program, host.host)}
-    with suppress(OSError), wire.connect(host.socket) as connection:
-        Wire(connection).put(wire.END)
-        connection.settimeout(KILL_SECONDS)
-        while connection.recv(wire.PIECE):
-            pass
-    deadline = time.monotonic() + 1
-    while left := [process for process, birth in births.items() if birth and birth == _birth(process)]:
-        if time.monotonic() > deadline:
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            break
-        time.sleep(0.02)
+    try:
+        with sockets.connect(host.name) as connection:
+            Wire(connection).put(sockets.END)
+            connection.settimeout(KILL_SECONDS)
+            while connection.recv(sockets.PIECE):  # the host ends last
+                pass
+    except TimeoutError:
+        raise SessionError(f"{host.session} does not end in {KILL_SECONDS:g} s: end its host, process {host.name}") from None
+    except OSError:  # it is gone
+        pass
     print_line(f"ended: {host.session} (freeact-sub --resume {host.session} continues it)")
     return 0
-
-
-def _birth(process: int) -> str:
-    """Return the time when a process began, since ids are used again; empty: it has ended, or the system does not tell."""
-    try:
-        fields = stat_fields(process)
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]

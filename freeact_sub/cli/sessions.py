@@ -72,7 +72,7 @@ def chosen(choice: str, config: Config) -> str:
 
 def _list(store: SessionStore, workspace: Path | None) -> int:
     from freeact_sub.cli.attach import STATES  # noqa: PLC0415
-    from freeact_sub.detached.wire import live_hosts  # noqa: PLC0415
+    from freeact_sub.detached.sockets import live_hosts  # noqa: PLC0415
 
     sessions = [session for session in store.sessions(workspace) if session.title]
     states = {host.session: STATES[host.state] for host in live_hosts()}

@@ -6,5 +6,5 @@ terminals over a socket, one at a time. The *program* runs in the pseudo-termina
 its host by a `Link` what it does. So attached or not, there is one program, with all its keys and commands.
 
 The host is no thread of the program: it answers while the program is busy or has died, and what the program has written
-last reaches the terminal. All three are forks of one start, before its slow imports. `wire.py` is what they say.
+last reaches the terminal. All three are forks of one start, before its slow imports. `sockets.py` is what they say.
 """

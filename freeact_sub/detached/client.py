@@ -13,9 +13,9 @@ import termios
 import tty
 from typing import Any, Final
 
-from freeact_sub.detached import wire
+from freeact_sub.detached import sockets
 from freeact_sub.detached.host import window_size
-from freeact_sub.detached.wire import Wire
+from freeact_sub.detached.sockets import Wire
 
 RESET: Final = "\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[23;2t\x1b[0m\r\n\x1b[J"
 """The main screen, pastes as typed text, the cursor, the window's title, no colour; nothing below the line."""
@@ -53,7 +53,7 @@ class Terminal:
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         try:
-            self._take(wire.ATTACH)
+            self._take(sockets.ATTACH)
             while True:
                 try:
                     if (status := self._step()) is not None:
@@ -79,7 +79,7 @@ class Terminal:
 
     def _step(self) -> int | None:
         """Wait for something, and pass it on; return the exit status at the end."""
-        readers: list[Any] = [self._wakeup, self._host, *([0] if self._host.waiting_bytes < wire.PIECE else [])]
+        readers: list[Any] = [self._wakeup, self._host, *([0] if self._host.waiting_bytes < sockets.PIECE else [])]
         ready, *_ = select.select(readers, [self._host] if self._host.waiting_bytes else [], [])
         self._host.flush()
         if self._wakeup in ready:
@@ -88,9 +88,9 @@ class Terminal:
             return HUNG_UP
         if self._host in ready:
             for kind, content in self._host.frames():
-                if kind == wire.OUTPUT:
+                if kind == sockets.OUTPUT:
                     _write(content)
-                elif kind == wire.TOLD and (status := self._hear(json.loads(content))) is not None:
+                elif kind == sockets.TOLD and (status := self._hear(json.loads(content))) is not None:
                     return status
         return None
 
@@ -102,14 +102,14 @@ class Terminal:
                 case signal.SIGHUP:
                     return True
                 case signal.SIGWINCH:
-                    self._host.put(wire.SIZE, window_size())
+                    self._host.put(sockets.SIZE, window_size())
                 case signal.SIGCONT:  # somebody has stopped this process
                     self._restore()
-                    self._take(wire.BACK)
+                    self._take(sockets.BACK)
                 case signal.SIGINT:
-                    self._host.put(wire.INPUT, b"\x03")
+                    self._host.put(sockets.INPUT, b"\x03")
                 case _:
-                    self._host.put(wire.END)
+                    self._host.put(sockets.END)
         return False
 
     def _has_hung_up(self) -> bool:
@@ -119,7 +119,7 @@ class Terminal:
         except OSError:
             return True
         if keys:
-            self._host.put(wire.INPUT, keys)
+            self._host.put(sockets.INPUT, keys)
         return not keys
 
     def _hear(self, told: dict[str, Any]) -> int | None:
@@ -155,7 +155,7 @@ class Terminal:
         self._leave(words)
         os.kill(0, signal.SIGTSTP)  # the whole job, as the key does; without a shell nothing happens
         self._signals.discard(signal.SIGCONT)
-        self._take(wire.BACK)
+        self._take(sockets.BACK)
 
 
 def wait_until_begun(host: Wire) -> tuple[int, str]:
@@ -164,7 +164,7 @@ def wait_until_begun(host: Wire) -> tuple[int, str]:
         select.select([host], [], [])
         try:
             for kind, content in host.frames():
-                told = json.loads(content) if kind == wire.TOLD else {}
+                told = json.loads(content) if kind == sockets.TOLD else {}
                 if told.get("ends") == "detached":
                     return 0, str(told.get("session") or "")
                 if told.get("ends") == "exit":

@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from freeact_sub.detached import wire
-from freeact_sub.detached.wire import Wire
+from freeact_sub.detached import sockets
+from freeact_sub.detached.sockets import Wire
 
 ROOM_BYTES: Final = 2**18
 """Bytes that may wait for the terminal, or for the program, before no more are read."""
@@ -80,24 +80,19 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
     Returns:
         In the program its `Link`, in the caller the way to the host; None: not possible here, so nothing was forked.
     """
-    opened: list[int] = []
     try:
-        folder = wire.hosts_folder()
-        opened = [folder, *os.openpty()]
+        folder = sockets.hosts_folder()
+        master, slave = os.openpty()
     except (OSError, AttributeError):
-        for descriptor in opened:
-            os.close(descriptor)
         return None
-    _, master, slave = opened
     if not detached:
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(slave, termios.TCSANOW, termios.tcgetattr(0))
     fcntl.ioctl(slave, termios.TIOCSWINSZ, USUAL_SIZE if detached else window_size())
     ours, theirs = socket.socketpair()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    sys.stdout.flush()
     if os.fork():
-        for descriptor in opened:
+        for descriptor in (folder, master, slave):
             os.close(descriptor)
         theirs.close()
         return Wire(ours)
@@ -106,23 +101,19 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
     to_program, to_host = socket.socketpair()
     program = os.fork()
     if program == 0:
-        for descriptor in (folder, master):
-            os.close(descriptor)
-        for connection in (theirs, to_program):
-            connection.close()
-        _take_terminal(slave, keeps_errors=detached or not os.isatty(2))
+        os.close(folder)
+        os.close(master)
+        theirs.close()
+        to_program.close()
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        for number in (0, 1) if detached or not os.isatty(2) else (0, 1, 2):
+            os.dup2(slave, number)
+        os.close(slave)
         return Link(to_host, detached=detached)
     os.close(slave)
     to_host.close()
     return _serve(Host(folder, master, program, Wire(to_program), Wire(theirs), detached=detached))
-
-
-def _take_terminal(slave: int, *, keeps_errors: bool) -> None:
-    os.setsid()
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-    for number in (0, 1) if keeps_errors else (0, 1, 2):
-        os.dup2(slave, number)
-    os.close(slave)
 
 
 def _serve(host: "Host") -> NoReturn:
@@ -154,19 +145,15 @@ class Host:
         self._folder, self._name = folder, str(os.getpid())
         self._listener: socket.socket | None = None
         with contextlib.suppress(OSError):
-            self._listener = wire.listen(folder, self._name)
+            self._listener = sockets.listen(folder, self._name)
         self._master, self._program, self._link = master, program, link
         os.set_blocking(master, False)
         self._peers = [first]
-        self._first = None if detached else first
-        """The terminal that has started the program, and is there from its first output on."""
-        self._watcher = first if detached else None
-        """The caller of a detached program, until that is at work."""
-        self._terminal: Wire | None = None
+        self._terminal = None if detached else first
         self._is_stopped = False
         """Whether the terminal is stopped, and comes back by itself."""
         self._typed = bytearray()
-        self._facts: dict[str, Any] = {"state": "working" if detached else "done", "program": program}
+        self._facts: dict[str, Any] = {"state": "working" if detached else "done"}
         """What others are told. A program that is still starting asks at most whether to trust a folder: nothing is lost."""
         self._place = "left" if detached else "here"
         """Whether the program uses the terminal: `here`, `leaving`, `left`."""
@@ -199,12 +186,8 @@ class Host:
             os.kill(self._program, signal.SIGTERM)
 
     def _wait(self, wakeup: int) -> None:
-        is_full = len(self._typed) > ROOM_BYTES
-        readers: list[Any] = [
-            wakeup,
-            self._link,
-            *(peer for peer in self._peers if not (is_full and peer is self._terminal)),
-        ]
+        full = self._terminal if len(self._typed) > ROOM_BYTES else None
+        readers: list[Any] = [wakeup, self._link, *(peer for peer in self._peers if peer is not full)]
         readers += [self._listener] if self._listener is not None else []
         readers += [self._master] if self._reads_output else []
         writers: list[Any] = [peer for peer in self._peers if peer.waiting_bytes]
@@ -218,7 +201,7 @@ class Host:
         if self._listener in ready and self._listener is not None:
             with contextlib.suppress(OSError):
                 connection, _ = self._listener.accept()
-                if len(self._peers) < MAX_PEERS and wire.may_connect(connection, self._program):
+                if len(self._peers) < MAX_PEERS and sockets.may_connect(connection, self._program):
                     self._peers.append(Wire(connection))
                 else:
                     connection.close()
@@ -232,13 +215,11 @@ class Host:
         if not self._reads_output:
             return False
         try:
-            output = os.read(self._master, wire.PIECE)
-        except BlockingIOError:
-            return False
-        except OSError:  # the program has closed its terminal
+            output = os.read(self._master, sockets.PIECE)
+        except OSError:  # there is none, or the program has ended
             return False
         if self._terminal is not None and self._place == "here":
-            self._terminal.put(wire.OUTPUT, output)
+            self._terminal.put(sockets.OUTPUT, output)
         return bool(output)
 
     def _write_typed(self) -> None:
@@ -253,35 +234,34 @@ class Host:
             for kind, content in peer.frames():
                 self._obey(peer, kind, content)
         except EOFError:
-            if peer in self._peers:
-                self._peers.remove(peer)
+            self._peers.remove(peer)
             peer.connection.close()
             if peer is self._terminal:
                 self._terminal = None
                 self._leave()
 
     def _obey(self, peer: Wire, kind: bytes, content: bytes) -> None:
-        if kind == wire.ATTACH and len(content) == len(USUAL_SIZE):
+        if kind == sockets.ATTACH and len(content) == len(USUAL_SIZE):
             self._attach(peer, content)
-        elif kind == wire.ASK:
+        elif kind == sockets.ASK:
             peer.tell(**self._facts)
-        elif kind == wire.END:
+        elif kind == sockets.END:
             self.end()
         elif peer is not self._terminal:
             return
-        elif kind == wire.INPUT:
+        elif kind == sockets.INPUT:
             self._typed += content
-        elif kind in (wire.SIZE, wire.BACK) and len(content) == len(USUAL_SIZE):
+        elif kind in (sockets.SIZE, sockets.BACK) and len(content) == len(USUAL_SIZE):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, content)
-            if kind == wire.BACK:
+            if kind == sockets.BACK:
                 self._is_stopped = self._is_fresh = False
                 self._leave()  # it may have been stopped from outside, and the screen be another one
 
     def _attach(self, peer: Wire, size: bytes) -> None:
-        self._let_go(ends="replaced")
-        self._terminal, self._is_stopped, self._is_fresh = peer, False, True
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
-        if peer is not self._first:
+        if peer is not self._terminal:  # one that has started the program is there from the first output on
+            self._let_go(ends="replaced")
+            self._terminal, self._is_stopped, self._is_fresh = peer, False, True
             self._leave()
 
     def _leave(self) -> None:
@@ -303,9 +283,8 @@ class Host:
         self._facts |= {name: told[name] for name in ("session", "workspace", "state") if name in told}
         if "session" in told and self._terminal is not None:
             self._terminal.tell(session=told["session"])
-        if told.get("begun") and self._watcher is not None:
-            self._watcher.tell(ends="detached", session=self._facts.get("session"))
-            self._watcher = None
+        for caller in self._peers if "begun" in told else ():
+            caller.tell(ends="detached", session=self._facts["session"])
         if "left" in told:
             self._take_rest()  # the terminal gets it, unless another one has come
             self._place = "left"

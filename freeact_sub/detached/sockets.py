@@ -7,11 +7,12 @@ A process that has come of the program is refused: code in a kernel must not ans
 import contextlib
 import json
 import os
+import select
 import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -102,13 +103,10 @@ class Wire:
 class LiveHost:
     """A conversation that has a program now."""
 
-    host: int
-    """The process id of the host."""
-    socket: str
-    """The name of its socket."""
-    program: int
+    name: str
+    """The name of its socket: the process id of the host."""
     session: str
-    """The id of the session; without one the process id of the host."""
+    """The id of the session; that of the host, if nothing is recorded."""
     workspace: str
     state: State
 
@@ -182,41 +180,19 @@ def live_hosts() -> list[LiveHost]:
 def _asked(name: str) -> LiveHost | None:
     try:
         with connect(name) as connection:
-            host, told = peer(connection)[0] or int(name), told_at_once(connection, ASK)
-    except OSError:
+            host = Wire(connection)
+            host.put(ASK)
+            select.select([host], [], [], ANSWER_SECONDS)
+            told = json.loads(next(host.frames())[1])
+            return LiveHost(name=name, session=told["session"] or name, workspace=told["workspace"], state=told["state"])
+    except (OSError, EOFError, StopIteration, ValueError, KeyError):  # it is about to begin or to end, or refuses us
         return None
-    try:
-        session = str(told["session"] or host)
-        facts = {"program": int(told["program"]), "workspace": str(told["workspace"]), "state": told["state"]}
-        return LiveHost(host=host, socket=name, session=session, **facts)
-    except (KeyError, ValueError, TypeError):
-        return None
-
-
-def told_at_once(connection: socket.socket, kind: bytes, content: bytes = b"") -> Mapping[str, Any]:
-    """Send a frame, and return the facts of the answer; none if it does not come within a second."""
-    connection.settimeout(ANSWER_SECONDS)
-    try:
-        connection.sendall(_HEADER.pack(kind, len(content)) + content)
-        header = connection.recv(_HEADER.size, socket.MSG_WAITALL)
-        told = json.loads(connection.recv(min(_HEADER.unpack(header)[1], PIECE), socket.MSG_WAITALL))
-    except (OSError, ValueError, struct.error):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end; zeros where the system does not tell."""
-    if sys.platform != "linux":
-        return 0, os.getuid()
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(found)
-    return process, user
 
 
 def may_connect(connection: socket.socket, program: int) -> bool:
     """Return whether a process may talk to the host: it is this user's, and has not come of the program."""
-    process, user = peer(connection)
-    if user != os.getuid():
-        return False
-    return sys.platform != "linux" or (process > 0 and program not in (process, *ancestors(process)))
+    if sys.platform != "linux":  # the folder is private
+        return True
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(found)
+    return user == os.getuid() and process > 0 and program not in (process, *ancestors(process))
