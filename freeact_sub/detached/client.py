@@ -14,11 +14,9 @@ import tty
 from typing import Any, Final
 
 from freeact_sub.detached import sockets
-from freeact_sub.detached.host import window_size
+from freeact_sub.detached.host import RESET, window_size
 from freeact_sub.detached.sockets import Wire
 
-RESET: Final = "\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[23;2t\x1b[0m\r\n\x1b[J"
-"""The main screen, pastes as typed text, the cursor, the window's title, no colour; nothing below the line."""
 HUNG_UP: Final = 128 + signal.SIGHUP
 LOST: Final = 1
 KEY_BYTES: Final = 4096
@@ -149,7 +147,7 @@ class Terminal:
 
     def _leave(self, words: str, *, resets: bool = False) -> None:
         self._restore()
-        _write(f"{RESET if resets else ''}{words}\n".encode())
+        _write((RESET if resets else b"") + f"{words}\n".encode())
 
     def _stop(self, words: str) -> None:
         self._leave(words)

@@ -37,6 +37,8 @@ LAST_SECONDS: Final = 2.0
 QUIET_SECONDS: Final = 0.05
 """Silence after which a program's output has come through the pseudo-terminal: the system passes it on a little later."""
 MAX_PEERS: Final = 16
+RESET: Final = b"\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[23;2t\x1b[0m\r\n\x1b[J"
+"""The main screen, pastes as typed text, the cursor, the window's title, no colour; nothing below the line."""
 USUAL_SIZE: Final = struct.pack("4H", 24, 80, 0, 0)
 
 
@@ -154,11 +156,13 @@ class Host:
         """Whether the terminal is stopped, and comes back by itself."""
         self._typed = bytearray()
         self._facts: dict[str, Any] = {"state": "working" if detached else "done"}
-        """What others are told. A program that is still starting asks at most whether to trust a folder: nothing is lost."""
+        """Facts for others. A program that is still starting asks at most whether to trust a folder: nothing is lost."""
         self._place = "left" if detached else "here"
         """Whether the program uses the terminal: `here`, `leaving`, `left`."""
         self._is_fresh = True
         """Whether the terminal has nothing of the conversation on its screen."""
+        self._is_torn = False
+        """Whether the terminal has a drawing that was not erased."""
         self._leaves_by = self._stalled_since = self._killed_at = 0.0
         self._is_hung_up = False
 
@@ -254,8 +258,9 @@ class Host:
         elif kind in (sockets.SIZE, sockets.BACK) and len(content) == len(USUAL_SIZE):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, content)
             if kind == sockets.BACK:
+                self._is_torn = not self._is_stopped  # from outside, so the screen may be another one
                 self._is_stopped = self._is_fresh = False
-                self._leave()  # it may have been stopped from outside, and the screen be another one
+                self._leave()
 
     def _attach(self, peer: Wire, size: bytes) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
@@ -308,7 +313,9 @@ class Host:
                 self._is_hung_up = True
                 os.kill(self._program, signal.SIGHUP)
         elif self._place == "left" and not self._is_stopped and not terminal.waiting_bytes:
-            self._place = "here"
+            if self._is_torn:
+                terminal.put(sockets.OUTPUT, RESET)
+            self._place, self._is_torn = "here", False
             self._link.tell(what="back", fresh=self._is_fresh)
         elif self._place == "leaving" and now > self._leaves_by:
             self._place = "here"
@@ -318,7 +325,7 @@ class Host:
             self._stalled_since = now
         elif now - self._stalled_since > STALLED_SECONDS:
             terminal.drop_unsent()
-            self._is_fresh = True
+            self._is_fresh = self._is_torn = True
             self._leave()
         if self._killed_at and now > self._killed_at:
             os.kill(self._program, signal.SIGKILL)

@@ -170,11 +170,12 @@ class Surface:
         """A function that ends the program or pager that has the terminal."""
         self._group = asyncio.TaskGroup()
         self._recent: deque[Any] = deque(maxlen=RECENT)
-        """What was printed last, for a terminal that comes later."""
+        """The last drawings, for a terminal that comes later."""
         self._missed = 0
         """How much of it was printed while no terminal was there."""
         self._back: asyncio.Event | None = None
         """Set when a terminal is there again. None: it is there."""
+        self._is_left = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -196,20 +197,21 @@ class Surface:
 
     def leave(self, then: Callable[[], None]) -> None:
         """Leave the terminal, as if there had been no drawing. Args: then: called when it is left."""
-        if self._back is not None or self._closing:
+        if self._is_left:
             then()
-            return
-        self._back, self._missed = asyncio.Event(), 0
-        self.start(self._be_away(then, self._back))
+        elif self._back is None:
+            self._back, self._missed = asyncio.Event(), 0
+            self.start(self._be_away(then, self._back))
 
     async def _be_away(self, then: Callable[[], None], back: asyncio.Event) -> None:
+        self._is_left = True
         then()
         await back.wait()
 
     def come_back(self, *, is_fresh: bool) -> None:
         """Draw again, in a terminal that has come. Args: is_fresh: it knows nothing of what was printed."""
         if self._back is not None:
-            back, self._back = self._back, None
+            back, self._back, self._is_left = self._back, None, False
             recent = [*self._recent]
             known = 0 if is_fresh else max(0, len(recent) - self._missed)
             self._recent = deque(recent[:known], maxlen=RECENT)

@@ -38,8 +38,8 @@ def of_the_program(process: psutil.Process, host: psutil.Process) -> dict[str, p
 def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"KILL_SEED={SEED}")
-    told = [kill_one(chance, tmp_path, number) for number in range(TIMES)]
-    print("\n".join(told))
+    for number in range(TIMES):
+        print(kill_one(chance, tmp_path, number), flush=True)
 
 
 def kill_one(chance: random.Random, folder: Path, number: int) -> str:
@@ -62,7 +62,8 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
         if target is not None:
             os.kill(target.pid, signal.SIGKILL)
         if victim == "kernel":
-            terminal.press("" if at == "running" else "y")
+            if at == "asked":
+                terminal.answer("y", "asks to run this cell")
             terminal.wait_for("I have ended")
             terminal.wait_at_bottom(READY)
             terminal.press(CTRL_D)
