@@ -26,7 +26,7 @@ from freeact_sub.detached import sockets
 from freeact_sub.detached.sockets import Wire
 
 ROOM_BYTES: Final = 2**18
-"""Bytes that may wait for the terminal, or for the program, before no more are read."""
+"""Bytes that may wait for the terminal before no more are read."""
 STALLED_SECONDS: Final = 2.0
 LEAVE_SECONDS: Final = 1.0
 """Seconds that a program has to leave the terminal; one that is still starting does not."""
@@ -190,8 +190,7 @@ class Host:
             os.kill(self._program, signal.SIGTERM)
 
     def _wait(self, wakeup: int) -> None:
-        full = self._terminal if len(self._typed) > ROOM_BYTES else None
-        readers: list[Any] = [wakeup, self._link, *(peer for peer in self._peers if peer is not full)]
+        readers: list[Any] = [wakeup, self._link, *self._peers]
         readers += [self._listener] if self._listener is not None else []
         readers += [self._master] if self._reads_output else []
         writers: list[Any] = [peer for peer in self._peers if peer.waiting_bytes]
@@ -232,8 +231,6 @@ class Host:
                 del self._typed[: os.write(self._master, self._typed[:1024])]
 
     def _hear(self, peer: Wire) -> None:
-        if peer is self._terminal and len(self._typed) > ROOM_BYTES:
-            return
         try:
             for kind, content in peer.frames():
                 self._obey(peer, kind, content)
@@ -332,15 +329,9 @@ class Host:
 
     def _finish(self, status: int) -> None:
         """Pass on the program's last words and its exit status."""
-        deadline = time.monotonic() + LAST_SECONDS
         self._take_rest()
         with contextlib.suppress(OSError):
             os.unlink(self._name, dir_fd=self._folder)
         for peer in self._peers:
             peer.tell(ends="exit", status=status, session=self._facts.get("session"))
-        while waiting := [peer for peer in self._peers if peer.waiting_bytes]:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([], waiting, [], left)[1]:
-                return
-            for peer in waiting:
-                peer.flush()
+            peer.finish(LAST_SECONDS)

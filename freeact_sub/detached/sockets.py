@@ -68,6 +68,12 @@ class Wire:
                 else:
                     self._unsent[0] = self._unsent[0][sent:]
 
+    def finish(self, seconds: float) -> None:
+        """Send what is left, as far as that is possible in this time."""
+        self.connection.settimeout(seconds)
+        with contextlib.suppress(OSError):
+            self.connection.sendall(b"".join(self._unsent))
+
     def drop_unsent(self) -> None:
         """Forget all but the frame whose beginning may have been sent."""
         while len(self._unsent) > 1:
