@@ -13,8 +13,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from freeact_sub.system.process import ancestors
 from freeact_sub.system.state import state_folder
@@ -105,8 +104,7 @@ class Wire:
             yield kind, content
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveHost:
+class LiveHost(NamedTuple):
     """A conversation that has a program now."""
 
     name: str
