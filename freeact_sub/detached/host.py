@@ -83,7 +83,7 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
         In the program its `Link`, in the caller the way to the host; None: not possible here, so nothing was forked.
     """
     try:
-        folder = sockets.hosts_folder()
+        folder = sockets.hosts_folder(makes=True)
         master, slave = os.openpty()
     except (OSError, AttributeError):
         return None

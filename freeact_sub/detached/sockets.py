@@ -115,14 +115,15 @@ class LiveHost(NamedTuple):
     state: State
 
 
-def hosts_folder() -> int:
-    """Return a descriptor of the private folder of the sockets; it is made if need be.
+def hosts_folder(*, makes: bool = False) -> int:
+    """Return a descriptor of the private folder of the sockets. Args: makes: make it if need be.
 
     Raises:
-        OSError: It cannot be made, or is another user's.
+        OSError: It is not there, cannot be made, or is another user's.
     """
     folder = state_folder() / "hosts"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if makes:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     if found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.slow]
 TIMES = 20
 SEED = int(os.environ.get("KILL_SEED", "") or random.randrange(10**6))
 """Which kills, and when: printed, and set by `KILL_SEED` for the same again."""
-CODE = "import time; time.sleep(0.3); print('the cell', 'ran')"
+CODE = "sum(range(2 * 10**7)); print('the cell', 'ran')"
 
 
 def script(request: dict[str, Any]) -> ChatReply:
@@ -56,7 +56,8 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
         everything = [client, host, *host.children(recursive=True)]
         if at == "running":
             terminal.answer("y", "asks to run this cell")
-        time.sleep(chance.random() * 0.6)
+        moment = time.monotonic() + chance.random() * 0.6
+        terminal.wait_until(lambda: time.monotonic() > moment, "the moment")
         everything += [process for process in of_the_program(client, host).values() if process is not None]
         target = of_the_program(client, host)[victim]
         if target is not None:
