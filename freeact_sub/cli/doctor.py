@@ -41,7 +41,7 @@ from freeact_sub.pythons.about import installed_in, packages_text
 from freeact_sub.pythons.project import find_project_python, gone
 from freeact_sub.sessions.sqlite.database import problem_of
 from freeact_sub.system import guard
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import state_folder
 from freeact_sub.terminal.pictures import way_of
 from freeact_sub.text import visible
 

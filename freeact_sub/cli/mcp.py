@@ -17,8 +17,8 @@ from freeact_sub.config.parsing import parse_json, plain_json, text_of_file
 from freeact_sub.config.schema import MCP_FILE, Config, McpServerConfig, notices_on, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, McpError
+from freeact_sub.system.process import state_folder
 from freeact_sub.system.safe_files import locked_folder, read_file, replace_file
-from freeact_sub.system.state import state_folder
 from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from freeact_sub.config.hooks import FoundHooks, read_hook_files
 from freeact_sub.config.project_texts import SkillFolder, read_commands, read_files, read_skill_folders
 from freeact_sub.config.section import Given, Paths, Section, Table, Texts, default
 from freeact_sub.modes import INHERIT, CodeActions, Headless, Mode, NoAnswer, Profile
+from freeact_sub.system.process import state_folder
 from freeact_sub.system.safe_files import full_path, is_folder
-from freeact_sub.system.state import state_folder
 
 GIT_SETTINGS = (
     ("core.fsmonitor", "false"),

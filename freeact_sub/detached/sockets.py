@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from freeact_sub.system.process import ancestors
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import ancestors, state_folder
 
 ATTACH, INPUT, SIZE, BACK, ASK, END, OUTPUT, TOLD = b"a", b"i", b"s", b"b", b"q", b"e", b"o", b"t"
 """The kinds of frames: a terminal comes (with its size), types, has another size, comes back after a stop; anybody asks for

@@ -46,7 +46,7 @@ from freeact_sub.sessions.store import (
     session_store,
     stats_below,
 )
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import state_folder
 
 __all__ = [
     "FILES",

@@ -110,6 +110,12 @@ chance: Final = random.Random()  # noqa: S311  # not a secret
 """Random numbers for samples and pauses, apart from the `random` that a user's program may have seeded."""
 
 
+def state_folder() -> Path:
+    """Return the folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home().absolute() / ".local" / "state") / "freeact"
+
+
 class Window:
     """The window of a terminal; a program without one leaves it as it is."""
 

@@ -21,7 +21,7 @@ from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import state_folder
 from freeact_sub.terminal.asking import ENTER, KeyGuard
 from freeact_sub.terminal.attachments import NamedFiles, Pastes, mention_of, mentioned_names
 from freeact_sub.terminal.surface import Expected, Keyboard, Purpose

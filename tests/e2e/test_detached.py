@@ -17,7 +17,7 @@ from support.cli import PROGRAM, Chat, chat, environment, run
 from support.terminal import CTRL_D, READY, Terminal
 from support.waiting import until_there, wait_until
 
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import state_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")]
 WAITS = "exec(open('waits.py').read())"

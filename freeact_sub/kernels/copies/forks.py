@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from freeact_sub.errors import KernelError
-from freeact_sub.system.process import missing_for_forks
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import missing_for_forks, state_folder
 
 ERROR_CHARS: Final = 300
 READ_BYTES: Final = 1 << 20

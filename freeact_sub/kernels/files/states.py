@@ -27,9 +27,9 @@ from typing import Final
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.files.stage import ROOT, FileChange, Stage, folders_above, is_content
 from freeact_sub.system.private_folders import make_folder, remove_soon
+from freeact_sub.system.process import state_folder
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import target_in_copy
-from freeact_sub.system.state import state_folder
 from freeact_sub.text import lines_to_compare, whole_line
 
 SETTINGS: Final = {

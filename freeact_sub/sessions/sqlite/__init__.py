@@ -53,9 +53,9 @@ from freeact_sub.sessions.store import (
     new_session_id,
     stats_below,
 )
+from freeact_sub.system.process import state_folder
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import link_or_copy
-from freeact_sub.system.state import state_folder
 
 FOLDERS: Final = "sessions"
 COPIES: Final = "workspaces"

@@ -2,7 +2,7 @@
 
 from freeact_sub.cli import main
 from freeact_sub.config import schema
-from freeact_sub.system.state import state_folder
+from freeact_sub.system.process import state_folder
 from freeact_sub.terminal.attachments import texts_of
 
 
