@@ -491,7 +491,7 @@ class Person:
         """Handle a command, an answer, a message to the agent at work, or the next prompt."""
         self.display.hint("")
         self.present.asked_to_leave = None
-        if isinstance(self.display.questions.current, ev.QuestionRequest):
+        if isinstance(self.display.questions.current, ev.QuestionRequest) and text.strip() != "/detach":
             typed = self.display.screen.line.pastes.unfolded(text)
             self.display.questions.answer(typed)
             self.display.refresh()
