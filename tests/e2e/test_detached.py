@@ -137,10 +137,12 @@ def test_detaching_at_rest_ends_the_conversation(start: Start, server: Chat) -> 
 
 
 def test_kill_ends_all_of_it(start: Start, server: Chat, tmp_path: Path) -> None:
-    told = run("run", "--detach", "--yes", "import os; os.system('sleep 1000')", *server.options, cwd=tmp_path).stdout
+    told = run(
+        "run", "--detach", "--yes", "import os; os.system('touch begun; sleep 1000')", *server.options, cwd=tmp_path
+    ).stdout
     session = told.split()[-1]
     (host,) = map(psutil.Process, hosts())
-    wait_until(lambda: any(process.name() == "sleep" for process in all_of(host)))
+    wait_until((tmp_path / "begun").exists)
     left = all_of(host)
     assert run("kill", session, cwd=tmp_path).stdout.startswith(f"ended: {session}")
     assert not psutil.wait_procs(left, timeout=60)[1]
