@@ -32,6 +32,8 @@ def script(request: dict[str, Any]) -> ChatReply:
     text = str(last["content"])
     if last["role"] == "tool":
         return ["It is ", text]
+    if "whole final answer again" in text:  # a step of the plan is open
+        return ["The user sees the plan."]
     cells = {"count": COUNT, "plot": PLOT, "sleep": WORKS, "ask": "print('never')", "write": "open('note.txt', 'w').close()"}
     for word, code in cells.items():
         if word in text:

@@ -25,7 +25,7 @@ for method in ("set_budget", "budget", "set_depth", "config"):
 
 async def test_time_ends_a_loop_in_c_and_the_agent_goes_on_with_its_next_run(make, monkeypatch):
     monkeypatch.setattr(client, "INTERRUPT_GRACE_SECONDS", 2.0)
-    script = [["begun", cell("sum(range(10**12))")], [cell("6 * 7")], "42"]
+    script = [["begun", cell("sum(range(10**12))")], [cell("6 * 7")], "42", "42"]
     async with make(script, mode="full") as agent:
         loop = asyncio.get_running_loop()
         started = loop.time()
