@@ -31,6 +31,7 @@ from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.root import whole_root
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, ShellCommand, ToolCall
 from freeact_sub.cells import CELL_TOOL
+from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.config.schema import ON_THIS_MACHINE
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import Notice
@@ -47,7 +48,7 @@ from freeact_sub.events.ending import (
     RunStatus,
 )
 from freeact_sub.kernels.files.places import around, opened_file, opened_workspace
-from freeact_sub.system.safe_files import NOT_LOOKED_INTO, work_folders
+from freeact_sub.system.safe_files import NOT_LOOKED_INTO, read_file, work_folders
 from freeact_sub.text import code_title, one_line
 from freeact_sub.tools import is_harmless
 from freeact_sub.tools.children import Ask
@@ -84,6 +85,8 @@ _NAME: Final = re.compile(
 )
 _MARKED: Final = re.compile(r"`([^`\n]+)`|\]\(([^)\s]+)\)")
 """A name in code marks, or behind a link."""
+_WORD: Final = re.compile(r"^[^\x00-\x7f]+")
+_PATTERN: Final = re.compile(r"[\w.?+-]*\*[\w.*?+-]*")
 _BLOCK: Final = re.compile(r"^ *(```+|~~~+).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
 KEPT: Final = 30
 """Receipts of each kind that are kept."""
@@ -374,32 +377,68 @@ def missing_files(names: Collection[str], workspace: Path, known: Collection[str
 def absent_files(names: Collection[str], workspace: Path, known: Collection[str]) -> tuple[str, ...]:
     """Return each of these names that is no file in the workspace. Args: see `missing_files`."""
     lost = [name for name in names if not _is_there(name, workspace)]
-    seen = {_last_part(name) for name in known} | _all_names(workspace) if lost else ()
-    return tuple(name for name in lost if _last_part(name) not in seen)  # an answer need not name the folder
+    seen = {_last_part(name) for name in known} | _all_names(workspace) if lost else set[str]()
+    seen |= {name.rpartition(" ")[2] for name in seen}  # a text has its words only
+    return tuple(name for name in lost if not {_last_part(name), _without_word(name)} & seen)  # nor need it name the folder
 
 
 def _last_part(name: str) -> str:
     return PurePosixPath(name).name
 
 
+def _without_word(name: str) -> str:
+    """Return the last part of a name without a word of a language that sets no space between words, if it has one."""
+    last = _last_part(name)
+    rest = _WORD.sub("", last)
+    return last if rest.startswith(".") else rest
+
+
 def unfounded_files(
-    answer: str, workspace: Path, known: Collection[str], conversation: Sequence[ModelMessage]
+    answer: str, workspace: Path, files: RunFiles | None, conversation: Sequence[ModelMessage]
 ) -> tuple[str, ...]:
     """Return the names of files for which an answer has no ground.
 
     Names in code marks and links count one by one, others only if none of all names exists. Blocks of code are examples. A
-    name in a result of a call has its ground there; and one that both prompt and code name was looked for.
+    name has its ground in a result of a call, and in a file that the run has written: a program may write it later. One that
+    both prompt and code name was looked for. Of one that no code names the model knows that it is not there, if a pattern in
+    code fits it, or a result lists its folder: it is said to be missing, or proposed.
     """
     text = _BLOCK.sub("", answer)
-    names = absent_files(named_files(text), workspace, known)
+    written = [] if files is None else [*files.written]
+    names = absent_files(named_files(text), workspace, () if files is None else files.names)
     if len(names) < len(named_files(text)):
         marked = {match[1] or match[2] for match in _MARKED.finditer(text)}
         names = tuple(name for name in names if name in marked)
     if not names:
         return ()
     said, code, results = "\n".join(texts_of_people(conversation)), *_calls_in(conversation)
-    last = {name: _last_part(name) for name in names}
-    return tuple(name for name in names if last[name] not in results and not (last[name] in said and last[name] in code))
+    patterns = [found for found in _PATTERN.findall(code) if len(found.strip("*?.")) > 1]
+    made = "\n".join(_text_of(name, workspace) for name in written[-MAX_FILE_RECEIPTS:])
+
+    def has_ground(name: str) -> bool:
+        last = _without_word(name)
+        if last in results or last in made or last in code:
+            return last in results or last in made or last in said
+        is_looked_for = any(fnmatchcase(last.casefold(), pattern.casefold()) for pattern in patterns)
+        return is_looked_for or _is_listed((workspace / name).parent, results, {*map(_last_part, written)})
+
+    return tuple(name for name in names if not has_ground(name))
+
+
+def _is_listed(folder: Path, text: str, later: Collection[str]) -> bool:
+    """Return whether a text has all names in a folder, or in the first one above it that exists, but those that came later."""
+    while not folder.is_dir():
+        folder = folder.parent
+    listed = [entry.name for entry in os.scandir(folder) if entry.name not in later]
+    listed = [name for name in listed if not (name.startswith(".") or name in NOT_LOOKED_INTO)]
+    return bool(listed) and all(name in text for name in listed)
+
+
+def _text_of(name: str, workspace: Path) -> str:
+    try:
+        return prose_of_file(read_file(workspace / name))
+    except OSError:
+        return ""
 
 
 def _calls_in(conversation: Sequence[ModelMessage]) -> tuple[str, str]:
@@ -407,7 +446,7 @@ def _calls_in(conversation: Sequence[ModelMessage]) -> tuple[str, str]:
     calls = (call for message in conversation if isinstance(message, ModelResponse) for call in message.tool_calls)
     parts = (part for message in conversation if isinstance(message, ModelRequest) for part in message.parts)
     results = (_texts_of(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart))
-    return "\n".join(call.args_as_json_str() for call in calls), "\n".join(results)
+    return "\n".join(str(each) for call in calls for each in call.args_as_dict().values()), "\n".join(results)
 
 
 def _texts_of(content: Any) -> str:
@@ -569,8 +608,8 @@ class ReceiptsPart(RunPart):
         config, kernel = self._agent.shared.config, whole_root(self._feature.root).callers_loop.kernel
         if kernel.has_own_files or config.kernel.provider not in ON_THIS_MACHINE:
             return ()
-        used = [name for part in run.features.all(FilesPart) for name in part.files.names]
-        missing = await asyncio.to_thread(unfounded_files, answer, config.workspace, used, run.conversation)
+        files = next((part.files for part in run.features.all(FilesPart)), None)
+        missing = await asyncio.to_thread(unfounded_files, answer, config.workspace, files, run.conversation)
         return [name for name in missing if not self.book.has_command(name)]
 
     def did(self, agent: FeatureAgent, call: Call) -> None:

@@ -1,11 +1,12 @@
 """A run that ends early is asked once: about open steps of its plan, a last cell that failed, files that are not there."""
 
 import pytest
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 from support.agents import as_read, cell, of_kind, read, task
 from support.tables import each
 
 from freeact_sub.events import Decision, Notice
+from freeact_sub.features.files import RunFiles, unfounded_files
 
 pytestmark = pytest.mark.features("early", "plan", "files")
 WORKED = [cell("print('ok')")]
@@ -108,6 +109,8 @@ async def test_a_run_that_has_left_nothing_is_not_asked(make, turns, given):
         "It is Node.js, e.g. `response.json()` or `text/html`.",
         "`there.txt:12` and `there.txt` differ.",
         "| file | rows |\n| --- | --- |\n| there.txt | 3 |\n| other.csv | 0 |",
+        "已写入there.txt。",
+        "I read `two words.csv`.",
     ],
     together=True,
 )
@@ -115,9 +118,43 @@ async def test_no_alarm_for_what_is_no_missing_file(make, tmp_path, answer):
     (tmp_path / "sub").mkdir(exist_ok=True)
     (tmp_path / "sub/deep.md").touch()
     (tmp_path / "there.txt").touch()
+    (tmp_path / "two words.csv").touch()
     looks = [cell("print('data/printed.csv'); import os; os.path.exists('wanted.csv')")]
     facts, result, _ = await asked(make, [looks, answer, "asked"], "Is there a wanted.csv?")
     assert (facts, result.output) == ([], answer)
+
+
+@each(
+    ("code", "prompt", "answer"),
+    [
+        ("print(os.listdir(here))", "Is there a README.md?", "There is no `README.md`."),
+        ("print(os.listdir(here))", "What is this?", "A program `app.py`; no `package.json`, no `setup.py`."),
+        ("print(os.listdir(here))", "Review it.", "`app.py` is fine; add a `pyproject.toml` and a `docs/index.md`."),
+        ("print([*here.glob('README*')])", "Is there a readme?", "No, there is no `README.md`."),
+        ("command = 'find . -iname *.toml'", "Is there a config?", "There is no `config.toml`."),
+    ],
+    together=True,
+)
+async def test_the_model_knows_of_a_file_that_it_has_looked_for_that_it_is_not_there(make, tmp_path, code, prompt, answer):
+    (tmp_path / "app.py").touch()
+    look = [cell(f"import os, pathlib\nhere = pathlib.Path({str(tmp_path)!r})\n{code}")]
+    facts, result, _ = await asked(make, [look, answer, "asked"], prompt)
+    assert (facts, result.output) == ([], answer)
+
+
+async def test_a_listing_does_not_found_a_file_that_code_names(make, tmp_path):
+    (tmp_path / "app.py").touch()
+    look = [cell("print('app.py')\nif False:\n    open('out.csv', 'w')")]
+    facts, _, _ = await asked(make, [look, "I wrote `out.csv`.", "It is not written."])
+    assert facts == ["the answer names files that do not exist: out.csv"]
+
+
+def test_what_a_written_program_will_write_has_its_ground(tmp_path):
+    (tmp_path / "make.py").write_text("save('report.csv')")
+    files = RunFiles(key="", label="", written={"make.py": None, "gone.py": None})
+    said = [ModelResponse(parts=[ToolCallPart("execute_ipython_cell", {"code": "write('make.py', 'report.csv')"})])]
+    assert unfounded_files("Run `make.py`: it writes `report.csv`.", tmp_path, files, said) == ()
+    assert unfounded_files("Run `make.py`: it writes `other.csv`.", tmp_path, files, said) == ("other.csv",)
 
 
 async def test_a_typed_answer_may_name_what_is_not_there(make):
