@@ -426,10 +426,12 @@ def unfounded_files(
 
 
 def _is_listed(folder: Path, text: str, later: Collection[str]) -> bool:
-    """Return whether a text has all names in a folder, or in the first one above it that exists, but those that came later."""
-    while not folder.is_dir():
-        folder = folder.parent
-    listed = [entry.name for entry in os.scandir(folder) if entry.name not in later]
+    """Return whether a text has all names in a folder, or in the first existing one above it, but those that came later."""
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    try:
+        listed = [name for name in os.listdir(there) if name not in later]  # noqa: PTH208  # only the names
+    except OSError:
+        return False
     listed = [name for name in listed if not (name.startswith(".") or name in NOT_LOOKED_INTO)]
     return bool(listed) and all(name in text for name in listed)
 
