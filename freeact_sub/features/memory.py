@@ -2,8 +2,8 @@
 
 The file belongs to people: they read, edit and share it. It goes the way of the other texts of a project
 (`config/project_texts.py`): content that nobody has looked at is not read. A fact is asked about as tools are (`BY_MODE`),
-and people see the file's diff. So the file counts as looked at with it, unless nobody could be asked. All agents read the
-file as it was when the root was made: their system prompts stay the same for a cache.
+and people see the file's diff. So the file counts as looked at with a fact about which a person was asked. All agents read
+the file as it was when the root was made: their system prompts stay the same for a cache.
 """
 
 import asyncio
@@ -19,11 +19,12 @@ from typing import Final
 from pydantic import BaseModel, Field
 
 from freeact_sub.agents.feature import Asker, FeatureAgent, RunPart, ToolsFeature
+from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import BYTES_PER_TOKEN
 from freeact_sub.approvals.gate import Adviser
 from freeact_sub.approvals.open_questions import TryOut
 from freeact_sub.calls import Call, ToolCall
-from freeact_sub.config.parsing import prose_of_file
+from freeact_sub.config.parsing import UTF16_MARKS, prose_of_file
 from freeact_sub.config.project_texts import MEMORY_FILE
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
@@ -36,6 +37,7 @@ from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 MAX_TOKENS: Final = 2_000
 MAX_BYTES: Final = MAX_TOKENS * BYTES_PER_TOKEN
 FACT_CHARS: Final = 500
+LOCK_SECONDS: Final = 5.0
 HEAD: Final = "# Memory\n\nFacts for later sessions in this folder. Edit or delete what you like.\n\n"
 READ: Final = (
     "- Earlier sessions in this folder have left these notes ({file}). They may be out of date: what you see, and what the "
@@ -58,17 +60,32 @@ class Remember(PlainTool):
     name = "remember"
     arguments = RememberArguments
 
+    def __init__(self, agent: TreeAgent | None = None) -> None:
+        """Args: agent: the one that notes. None: the tool is only listed."""
+        self._agent = agent
+
     async def run(self, arguments: RememberArguments, context: ToolContext) -> ToolResult:
         """Add the fact, unless it is there."""
-        return ToolResult(text=await asyncio.to_thread(note, context.config, arguments.fact))
+        parts = () if self._agent is None else self._agent.run.features.all(MemoryPart)
+        is_seen = context.config.headless is None and any(arguments.fact in part.adviser.asked for part in parts)
+        return ToolResult(text=await asyncio.to_thread(note, context.config, arguments.fact, is_seen=is_seen))
 
 
-def note(config: Config, fact: str) -> str:
-    """Add a fact to the memory, and say so. Blocks. Raises: FreeactError: It is full, or cannot be written."""
+def note(config: Config, fact: str, *, is_seen: bool) -> str:
+    """Add a fact to the memory, and say so. Blocks.
+
+    Args:
+        config: The settings of the agent.
+        fact: The text.
+        is_seen: Whether a person has seen it, so that the file stays one that somebody has looked at.
+
+    Raises:
+        FreeactError: It is full, or cannot be written.
+    """
     path = config.workspace / MEMORY_FILE
     try:
         make_folder(path.parent)
-        with locked_folder(path.parent):  # other agents and programs may add a fact at the same time
+        with locked_folder(path.parent, LOCK_SECONDS):  # other agents and programs may add a fact at the same time
             before = present_memory(config.workspace)
             after = with_fact(before, fact)
             if after == before:
@@ -76,7 +93,7 @@ def note(config: Config, fact: str) -> str:
             replace_beneath(config.workspace, path, after)
     except OSError as error:
         raise FreeactError(f"{MEMORY_FILE} cannot be written: {error.strerror or error}") from error
-    if config.headless is None and (before is None or is_known(before, config)):
+    if is_seen and (before is None or is_known(before, config)):
         with suppress(ConfigError):  # the record cannot be written: the next start asks about the file
             Trust(user_folder()).add({path: after})
     return f"Noted in {MEMORY_FILE}: later sessions in this folder read it."
@@ -92,8 +109,11 @@ def present_memory(workspace: Path) -> bytes | None:
 
 
 def with_fact(content: bytes | None, fact: str) -> bytes:
-    """Return the memory with a new line; as it is, if it has the fact. Raises: FreeactError: It is full."""
-    fact = one_line(fact, FACT_CHARS)
+    """Return the memory with a new line; as it is, if it has the fact. Raises: FreeactError: It is full, or no fact."""
+    if not (fact := one_line(fact, FACT_CHARS)):
+        raise FreeactError("the fact is empty: say what later sessions should know")
+    if content is not None and content.startswith(UTF16_MARKS):  # an editor has saved it so; the new line is UTF-8
+        content = prose_of_file(content).encode()
     if content is not None and _plain(fact) in map(_plain, prose_of_file(content).split("\n")):
         return content
     old = HEAD.encode() if content is None else content + b"\n" * (content[-1:] not in (b"", b"\n"))
@@ -110,7 +130,8 @@ def _plain(line: str) -> str:
 def is_known(content: bytes, config: Config) -> bool:
     """Return whether somebody has looked at this content of the memory."""
     path = config.workspace / MEMORY_FILE
-    return config.instruction_contents.get(path) == content or Trust(user_folder()).knows(path, content)
+    at_start = config.instruction_contents.get(path, b"")[: MAX_BYTES + 1]
+    return at_start == content or Trust(user_folder()).knows(path, content)
 
 
 class MemoryAdviser(Adviser):
@@ -118,33 +139,36 @@ class MemoryAdviser(Adviser):
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
+        self.asked: set[str] = set()
+        """The facts about which somebody was asked."""
 
     def try_out(self, call: Call) -> TryOut | None:
         """Return the diff of the file."""
         if not isinstance(call, ToolCall) or call.tool_name != Remember.name:
             return None
+        self.asked.add(fact := str(call.args.get("fact", "")))
         try:
             before = present_memory(self._workspace)
-            after = with_fact(before, str(call.args.get("fact", "")))
+            after = with_fact(before, fact)
         except (OSError, FreeactError):  # the call says so
             return None
         old, new = lines_to_compare(prose_of_file(before or b""), prose_of_file(after))
         names = ("/dev/null" if before is None else f"a/{MEMORY_FILE}", f"b/{MEMORY_FILE}")
         diff = "\n".join(map(whole_line, difflib.unified_diff(old, new, *names, lineterm="", n=2)))
         what = FileEffect(path=str(MEMORY_FILE), what="added" if before is None else "changed", diff=diff)
-        return Effects(status="done", files=(what,) if diff else ())
+        return Effects(status="done", files=(what,)) if diff else None
 
 
 class MemoryPart(RunPart):
     """The memory in one run."""
 
     def __init__(self, agent: FeatureAgent) -> None:
-        self._adviser = MemoryAdviser(agent.config.workspace)
+        self.adviser = MemoryAdviser(agent.config.workspace)
 
     def advisers(self, asker: Asker) -> Sequence[Adviser]:
         """Show facts before they are noted."""
         del asker
-        return (self._adviser,)
+        return (self.adviser,)
 
 
 class MemoryFeature(ToolsFeature):
@@ -175,8 +199,7 @@ class MemoryFeature(ToolsFeature):
 
     def tools(self, agent: FeatureAgent) -> Sequence[Tool]:
         """Give each agent the tool."""
-        del agent
-        return (Remember(),)
+        return (Remember(tree_agent(agent)),)
 
 
 def memory_text(config: Config) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import math
 import os
 import re
 import secrets
@@ -126,19 +127,36 @@ def put_file(path: Path, content: bytes, *, mode: int) -> None:
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
+def locked_folder(path: Path, seconds: float = math.inf) -> Iterator[None]:
     """Makes a folder and locks it: programs that change a file in it take turns.
 
+    Args:
+        path: The folder.
+        seconds: The time to wait for the lock. An agent's code can hold that of a folder of the workspace for ever.
+
     Raises:
-        OSError: It cannot be made or opened.
+        OSError: It cannot be made, opened or, in that time, locked.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        _take_turn(folder, time.monotonic() + seconds)
         yield
     finally:
         os.close(folder)
+
+
+def _take_turn(folder: int, end: float) -> None:
+    while end < math.inf:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise OSError(error.errno, "another program keeps its folder locked") from error
+            time.sleep(0.02)
+        else:
+            return
+    fcntl.flock(folder, fcntl.LOCK_EX)
 
 
 @contextmanager

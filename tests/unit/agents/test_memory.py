@@ -15,6 +15,7 @@ from freeact_sub.errors import UntrustedError
 from freeact_sub.events import ApprovalRequest, Decision, ToolOutput
 from freeact_sub.features.memory import HEAD, MAX_BYTES, memory_text
 from freeact_sub.show.effect_lines import effect_lines, is_tried
+from freeact_sub.system.safe_files import locked_folder
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 pytestmark = pytest.mark.features("memory")
@@ -57,8 +58,7 @@ async def test_the_next_session_reads_what_was_noted_with_a_yes_and_is_not_asked
     shown = []
 
     def look(request):
-        assert is_tried(request)
-        shown.extend(line.text for line in effect_lines(request.effects))
+        shown.extend(line.text for line in effect_lines(request.effects) if is_tried(request))
         return Decision(allowed=True)
 
     said, requests = await remember(make, FACT, "  tests run with `MAKE fast`", rule=look)
@@ -114,10 +114,34 @@ async def test_a_memory_that_came_with_a_clone_is_not_read_until_somebody_has_lo
 
 
 async def test_what_nobody_could_be_asked_about_is_asked_about_at_the_next_start(make, tmp_path):
-    await remember(make, FACT, mode="auto", headless="auto")
-    assert FACT in (tmp_path / FILE).read_text()
-    with pytest.raises(UntrustedError):
-        load_config(tmp_path, trust=Trust(user_folder()))
+    for config in ({"mode": "auto", "headless": "auto"}, {"mode": "full"}):
+        (tmp_path / FILE).unlink(missing_ok=True)
+        await remember(make, FACT, **config)
+        assert FACT in (tmp_path / FILE).read_text()
+        with pytest.raises(UntrustedError):
+            load_config(tmp_path, trust=Trust(user_folder()))
+
+
+async def test_a_memory_of_another_encoding_takes_a_fact_and_an_empty_fact_is_none(make, tmp_path):
+    (tmp_path / ".freeact").mkdir()
+    (tmp_path / FILE).write_text("- Caf\xe9\r\n", encoding="utf-16")
+    shown = []
+
+    def look(request):
+        shown.append(is_tried(request))
+        return Decision(allowed=True)
+
+    said, _ = await remember(make, FACT, FACT, " \n ", rule=look)
+    assert re.fullmatch(rf"- Caf\xe9\n- \S+: {re.escape(FACT)}\n", (tmp_path / FILE).read_text(encoding="utf-8"))
+    assert shown == [True, False, False]  # a yes that changes nothing shows no empty card
+    assert "the fact is empty" in said[2]
+
+
+async def test_a_lock_that_is_never_given_up_holds_no_agent(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("freeact_sub.features.memory.LOCK_SECONDS", 0.1)
+    with locked_folder(tmp_path / ".freeact"):
+        said, _ = await remember(make, FACT)
+    assert f"{FILE} cannot be written: another program keeps its folder locked" in said[0]
 
 
 async def test_a_full_memory_says_the_way_out_and_the_rest_is_read(make, tmp_path):
