@@ -36,6 +36,9 @@ NUMBERS: Final = "biufcmM"
 QUOTE: Final = "'"
 MISSING: Final = ("oNaN", "oNaT", "o<NA>")
 SAME_KINDS: Final = str.maketrans("biufc", "nnnnn")
+PLAIN_KINDS: Final = {list, tuple, set, frozenset}
+INT_BITS: Final = 1024
+"""Size of the largest whole number that is told."""
 FOREIGN: Final = {"numpy", "pandas"}
 """Packages whose objects have no fields of interest."""
 SCALARS: Final = {"Timestamp", "Timedelta", "Period", "Interval", "NAType", "NaTType", "datetime64", "timedelta64"}
@@ -114,7 +117,8 @@ def parts_of(value: Any) -> dict[str, Any]:
     try:
         return {"tree": node(value, itertools.count())}
     except OverflowError:
-        return {"items": len(value)} if hasattr(kind, "__len__") else {}
+        many = dict.__len__(value) if issubclass(kind, dict) else len(value) if kind in PLAIN_KINDS else 0
+        return {"large": f"{many:,} elements" if many > NODES else f"more than {NODES:,} parts"}
 
 
 def table(value: Any, pandas: Any) -> dict[str, Any]:
@@ -156,18 +160,24 @@ def token(item: Any) -> Any:
     return long("o", told(found), json.dumps(found)) if type(found) is list else None if found in MISSING else found
 
 
-def node(item: Any, numbers: Iterator[int], level: int = 0) -> Any:
-    """Return a token of a value, or the type and the items of one that has some. Args: numbers: counts the parts."""
+def node(item: Any, numbers: Iterator[int], above: tuple[int, ...] = ()) -> Any:
+    """Return a token of a value, or the type and the items of one that has some.
+
+    Args:
+        item: The value.
+        numbers: Counts the parts.
+        above: The values that it is in, by their identity.
+    """
     if next(numbers) > NODES:
         raise OverflowError
     kind = type(item)
-    if kind in (str, bytes, int, float, bool, type(None)):
+    if kind in (str, bytes, int, float, complex, bool, type(None)):
         return scalar(item, kind)
 
     def inner(part: Any) -> Any:
-        return node(part, numbers, level + 1)
+        return inside(part, numbers, (*above, id(item)))
 
-    if level >= LEVELS:
+    if len(above) >= LEVELS:
         return opaque(item)
     if issubclass(kind, dict):
         return ["dict", [[token(name), inner(part)] for name, part in dict.items(item)]]
@@ -187,12 +197,23 @@ def node(item: Any, numbers: Iterator[int], level: int = 0) -> Any:
     )
 
 
+def inside(part: Any, numbers: Iterator[int], above: tuple[int, ...]) -> Any:
+    """Return the token of a part of a value; of one in which it is, the way up to it."""
+    if id(part) in above:
+        return f"o{TITLE_OF(type(part))[:CHARS]}\0{len(above) - above.index(id(part))} levels above"
+    return node(part, numbers, above)
+
+
 def scalar(item: Any, kind: type) -> Any:
     """Return the token of a plain value."""
     if kind is str:
         return f"'{item}" if len(item) <= LONG_CHARS else long("'", item, item)
     if kind is bytes:
         return long("o", repr(item[:LONG_CHARS]), item.hex())
+    if kind is complex:
+        return f"o{item!r}"
+    if kind is int and item.bit_length() > INT_BITS:  # JSON does not take the largest
+        return long("o", f"a number of {item.bit_length():,} bits", hex(item))
     return MISSING[0] if kind is float and math.isnan(item) else item
 
 
@@ -200,8 +221,9 @@ def of_library(item: Any, kind: Any) -> Any:
     """Return the token of a value of numpy or pandas."""
     if kind.__name__ in SCALARS:
         return f"o{item}"
-    if getattr(item, "shape", None) == () and item.dtype.kind in "biufSU":
-        return node(item.item(), itertools.count())
+    if getattr(item, "shape", None) == () and item.dtype.kind in "biufcSU":
+        plain = item.item()
+        return f"o{item}" if type(plain) is kind else node(plain, itertools.count())  # a long double is its own item
     if kind.__name__ not in ("ndarray", "DataFrame", "Series"):
         return opaque(item)
     blocks = io.BytesIO()
@@ -220,7 +242,10 @@ def fields(item: Any, kind: type) -> dict[str, Any] | None:
                 with contextlib.suppress(AttributeError):  # it is empty
                     found = {**(found or {}), name: seen.__get__(item)}
             elif name == "__dict__" and type(seen) is types.GetSetDescriptorType:
-                found = {**(found or {}), **{name: part for name, part in seen.__get__(item).items() if type(name) is str}}
+                found = {
+                    **(found or {}),
+                    **{name: part for name, part in dict.items(seen.__get__(item)) if type(name) is str},
+                }
     return found
 
 
@@ -249,8 +274,8 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         found = of_tables(old, new)
     elif "shape" in old and "shape" in new:
         found = of_arrays(old, new)
-    elif "items" in old or "items" in new:
-        found = {"too_large": f"{max(parts.get('items', 0) for parts in (old, new)):,} elements"}
+    elif "large" in old or "large" in new:
+        found = {"too_large": new.get("large", old.get("large"))}
     else:
         trees: list[Any] = [parts.get("tree") for parts in (old, new)]
         is_comparable = all(type(tree) is list for tree in trees) and trees[0][0] == trees[1][0]

@@ -47,6 +47,18 @@ class Watched:
         return Watched, (1,)
 
 
+class Fields(dict):
+    def items(self):
+        raise AssertionError
+
+
+def in_itself(size):
+    """An object that is in its own fields, which are in a dict with code of its own."""
+    made = Point.__new__(Point)
+    made.__dict__ = Fields(size=size, others=[made, size])
+    return made
+
+
 def written(variables):
     """The parts of variables as the other process reads them."""
     file = io.BytesIO()
@@ -147,12 +159,20 @@ def test_what_has_changed_in_a_frame_is_what_pandas_compares(old, change, senten
         (Point(1, "x"), Point(1, "y"), "field name 'x' to 'y'"),
         (Point(1, "x", Point(2, "i")), Point(3, "x", Point(2, "j")), "fields x 1 to 3, inner.name 'i' to 'j'"),
         (list(range(30_000)), list(range(30_001)), "too large to compare: 30,001 elements"),
+        ([[0] * 15_000] * 2, [[0] * 15_000] * 2 + [1], "too large to compare: more than 20,000 parts"),
+        (np.array([1, 2], dtype="g"), np.array([1, 3], dtype="g"), "1 of 2 elements changed, by at most 1: [1] 2.0 to 3.0"),
         (1, "a", ""),
         ([1], [1], ""),
     ],
 )  # fmt: skip
 def test_what_has_changed_in_other_values(old, new, sentence):
     assert changed_text(difference(old, new)) == sentence
+
+
+def test_values_that_json_or_recursion_do_not_take_are_told():
+    found = difference({"n": 10**5000, "c": 1 + 2j}, {"n": 1, "c": 1 + 3j})
+    assert changed_text(found) == "keys 'n' a number of 16,610 bits to 1, 'c' (1+2j) to (1+3j)"
+    assert changed_text(difference(in_itself(1), in_itself(2))) == "fields size 1 to 2, others[1] 1 to 2"
 
 
 def test_no_code_of_a_users_type_runs():
