@@ -672,7 +672,11 @@ class CellTrial:
             before, after = (parsed(json.dumps(found[key]).encode()) for key in ("before", "after"))
             changes = [*explained(compared(before, after), found.get("differences", {}))]
         except (KernelError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return (), {}
+            # a cell can cause this; without a word it would seem that no variable has changed
+            is_lost = self._kernel.lost_reason is not None
+            return () if is_lost else (
+                VariableChange(name="…", what="changed", before="variables", after="not compared"),
+            ), {}
         return tuple(told(changes, VARIABLES)), found
 
     def _files(self) -> dict[str, Any]:

@@ -93,6 +93,22 @@ async def test_a_bound_of_the_trial_is_no_error_of_the_cell(tmp_path):
         assert await question() is None
 
 
+async def test_a_cell_that_hinders_the_comparison_does_not_seem_to_change_nothing(tmp_path):
+    stops = "import os, signal\nfor p in open(f'/proc/self/task/{os.getpid()}/children').read().split(): os.kill(int(p), 19)"
+    no_files = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))"
+    cells = {
+        "v = {'a': 1}": "v: dict 1 {'a': 1}",
+        f"v['a'] = 2\n{stops}": "v: dict 1 {'a': 1} -> dict 1 {'a': 2}",
+        f"v['a'] = 2\n{no_files}": "…: variables -> not compared",
+    }
+    async with asking(tmp_path, *cells) as question:
+        for code, line in cells.items():
+            request = await question()
+            effects = await request.effects_ready()
+            assert line in [found.text for found in change_lines(effects)], code
+            (request.approve if code.startswith("v =") else request.deny)()
+
+
 async def test_a_kernel_whose_values_came_back_from_files_is_tried(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     workspace = tmp_path / "w"

@@ -37,6 +37,8 @@ LIBRARIES_OF_KERNELS = {"ipykernel", "IPython", "tornado"}
 """Libraries whose tasks are the kernel's own."""
 DIGEST_SECONDS = 0.2
 """Time limit for the variables before the cell, and again after it; later ones are compared by identity."""
+KEEPER_SECONDS = 2.0
+"""Time limit for an answer of the process that keeps the variables."""
 TRACKER = b"from multiprocessing.resource_tracker import main"
 """Code of the process that removes what `multiprocessing` leaves behind. Since Python 3.14 each lock starts it."""
 tracker_pipes: list[int] = []
@@ -324,6 +326,7 @@ def keep() -> None:
             if pid == 0:
                 be_keeper(here, there)
         OWN_CHILDREN.add(pid)
+        here.settimeout(KEEPER_SECONDS)  # the cell may stop it
         keeper[:] = [here]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
