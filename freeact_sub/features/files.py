@@ -85,6 +85,7 @@ _NAME: Final = re.compile(
 )
 _MARKED: Final = re.compile(r"`([^`\n]+)`|\]\(([^)\s]+)\)")
 """A name in code marks, or behind a link."""
+_HOST: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 _WORD: Final = re.compile(r"^[^\x00-\x7f]+")
 _PATTERN: Final = re.compile(r"[\w.?+-]*\*[\w.*?+-]*")
 _BLOCK: Final = re.compile(r"^ *(```+|~~~+).*?(?:^ *\1|\Z)", re.DOTALL | re.MULTILINE)
@@ -375,8 +376,8 @@ def missing_files(names: Collection[str], workspace: Path, known: Collection[str
 
 
 def absent_files(names: Collection[str], workspace: Path, known: Collection[str]) -> tuple[str, ...]:
-    """Return each of these names that is no file in the workspace. Args: see `missing_files`."""
-    lost = [name for name in names if not _is_there(name, workspace)]
+    """Return each of these names that is no file in the workspace, and no address. Args: see `missing_files`."""
+    lost = [name for name in names if not (_is_there(name, workspace) or _is_address(name, workspace))]
     seen = {_last_part(name) for name in known} | _all_names(workspace) if lost else set[str]()
     seen |= {name.rpartition(" ")[2] for name in seen}  # a text has its words only
     return tuple(name for name in lost if not {_last_part(name), _without_word(name)} & seen)  # nor need it name the folder
@@ -461,6 +462,11 @@ def _texts_of(content: Any) -> str:
 def _is_there(name: str, workspace: Path) -> bool:
     path = os.path.realpath(workspace / name)
     return not path.startswith(f"{os.path.realpath(workspace)}/") or os.path.lexists(path)
+
+
+def _is_address(name: str, workspace: Path) -> bool:
+    host, _, path = name.partition("/")
+    return bool(path and _HOST.fullmatch(host)) and not (workspace / host).exists()
 
 
 def _all_names(workspace: Path) -> set[str]:

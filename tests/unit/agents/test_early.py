@@ -109,6 +109,7 @@ async def test_a_run_that_has_left_nothing_is_not_asked(make, turns, given):
         "It is Node.js, e.g. `response.json()` or `text/html`.",
         "`there.txt:12` and `there.txt` differ.",
         "| file | rows |\n| --- | --- |\n| there.txt | 3 |\n| other.csv | 0 |",
+        "It is at `www.example.com/data.csv`, or example.org/a/b.json.",
         "已写入there.txt。",
         "I read `two words.csv`.",
     ],
