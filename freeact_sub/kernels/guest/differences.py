@@ -9,11 +9,13 @@ only that of Python, numpy and pandas: of other types the fields are compared, o
 import contextlib
 import datetime as dt
 import decimal
+import enum
 import hashlib
 import io
 import itertools
 import json
 import math
+import pathlib
 import sys
 import time
 import types
@@ -42,7 +44,8 @@ INT_BITS: Final = 1024
 FOREIGN: Final = {"numpy", "pandas"}
 """Packages whose objects have no fields of interest."""
 SCALARS: Final = {"Timestamp", "Timedelta", "Period", "Interval", "NAType", "NaTType", "datetime64", "timedelta64"}
-OF_TIME: Final = {dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal}
+WHOLE: Final = {dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, pathlib.PosixPath, pathlib.PurePosixPath}
+"""Types whose text is told; a path has fields that come when it is first used."""
 ZONES: Final = {"builtins", "datetime", "zoneinfo", "pytz", "dateutil"}
 NAMES_OF, BASES_OF, MODULE_OF, TITLE_OF = (
     type.__dict__[name].__get__ for name in ("__dict__", "__mro__", "__module__", "__qualname__")
@@ -187,14 +190,7 @@ def node(item: Any, numbers: Iterator[int], above: tuple[int, ...] = ()) -> Any:
         return ["set", [[token(part), None] for part in item]]
     if package(kind) in FOREIGN:
         return of_library(item, kind)
-    if kind in OF_TIME and package(type(getattr(item, "tzinfo", None))) in ZONES:
-        return f"o{item}"
-    found = fields(item, kind)
-    return (
-        opaque(item)
-        if found is None
-        else [f".{TITLE_OF(kind)[:CHARS]}", [[f"'{name}", inner(part)] for name, part in found.items()]]
-    )
+    return of_object(item, kind, inner)
 
 
 def inside(part: Any, numbers: Iterator[int], above: tuple[int, ...]) -> Any:
@@ -229,6 +225,18 @@ def of_library(item: Any, kind: Any) -> Any:
     blocks = io.BytesIO()
     whole = json.dumps(stored(parts_of(item), blocks)) + blocks.getvalue().hex()
     return long("o", f"{TITLE_OF(kind)[:CHARS]} {' x '.join(map(str, item.shape))}", whole)
+
+
+def of_object(item: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
+    """Return the token of a value of another type, or the type and the fields. Args: inner: returns the token of a field."""
+    if kind in WHOLE and package(type(getattr(item, "tzinfo", None))) in ZONES:
+        return f"o{item}"
+    found = fields(item, kind)
+    if found is None:
+        return opaque(item)
+    if issubclass(kind, enum.Enum):
+        return f"o{TITLE_OF(kind)}.{found['_name_']}"[:LONG_CHARS]
+    return [f".{TITLE_OF(kind)[:CHARS]}", [[f"'{name}", inner(part)] for name, part in found.items()]]
 
 
 def fields(item: Any, kind: type) -> dict[str, Any] | None:

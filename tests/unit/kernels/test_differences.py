@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import pathlib
+import re
 import time
 
 import numpy as np
@@ -172,6 +174,10 @@ def test_what_has_changed_in_other_values(old, new, sentence):
 def test_values_that_json_or_recursion_do_not_take_are_told():
     found = difference({"n": 10**5000, "c": 1 + 2j}, {"n": 1, "c": 1 + 3j})
     assert changed_text(found) == "keys 'n' a number of 16,610 bits to 1, 'c' (1+2j) to (1+3j)"
+    used, fresh = pathlib.Path("a/b"), pathlib.Path("a/b")
+    assert str(used)
+    found = difference({"path": used, "mode": re.RegexFlag.A}, {"path": fresh, "mode": re.RegexFlag.I})
+    assert changed_text(found) == "key 'mode' RegexFlag.ASCII to RegexFlag.IGNORECASE"
     assert changed_text(difference(in_itself(1), in_itself(2))) == "fields size 1 to 2, others[1] 1 to 2"
 
 
