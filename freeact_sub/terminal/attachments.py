@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from freeact_sub.config.parsing import UTF16_MARKS, prose_of_file
+from freeact_sub.config.schema import git_environment
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError
 from freeact_sub.system.safe_files import NOT_LOOKED_INTO, read_file, write_new
 from freeact_sub.text import counted, fenced, one_line, shortened, visible
@@ -182,9 +183,11 @@ class NamedFiles:
         try:
             git = git_outside(self._folder.resolve())
             listed = subprocess.run(
-                [git, "--no-optional-locks", "-c", "core.fsmonitor=false", "ls-files", "-coz", "--exclude-standard"],
+                [git, "--no-optional-locks", "ls-files", "-coz", "--exclude-standard"],
                 cwd=self._folder,
-                env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+                # no setting of the folder runs a program, also not to fetch what a sparse index lacks
+                env=inherited | git_environment() | {"GIT_ALLOW_PROTOCOL": "none"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=LOOK_SECONDS,
