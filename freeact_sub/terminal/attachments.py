@@ -55,6 +55,8 @@ MAX_FILES: Final = 20_000
 """Most files to search for a name."""
 LOOK_SECONDS: Final = 2.0
 """Seconds that git may take to list files, and as many for the look through the folders."""
+MAX_NAME_CHARS: Final = 1_000
+"""Most characters of a word that is looked for: longer ones were pasted."""
 LISTED_SECONDS: Final = 5.0
 """Seconds for which a list of files counts."""
 SHOWN: Final = 50
@@ -105,7 +107,7 @@ def mentioned_names(prompt: str) -> list[str]:
 
 def mention_of(name: str) -> str:
     """Return the text that names a file."""
-    return f'@"{name}"' if re.search(r"[\s@]", name) else f"@{name}"
+    return f"@{name}" if mentioned_names(f"@{name}") == [name] else f'@"{name}"'
 
 
 def entries_of(beginning: str, folder: Path) -> Iterator[str]:
@@ -138,10 +140,13 @@ class NamedFiles:
 
     def matching(self, word: str, used: Iterable[str] = ()) -> list[str]:
         """Return the names that fit a word best. Args: used: the names that were used, the last one at the end."""
+        if len(word) > MAX_NAME_CHARS:
+            return []
         near = [*entries_of(word, self._folder)] if "/" in word else []
         last = {name: at for at, name in enumerate(used)}
         word = word.lower()
-        scattered = re.compile(".*?".join(map(re.escape, word)))
+        # the first place of each letter is enough: to look for others takes minutes where letters come often
+        scattered = re.compile("".join(f"[^{letter}]*+{letter}" for letter in map(re.escape, word)))
         ranked = []
         for name, (is_gits, changed) in self._all().items():
             path = name.lower().rstrip("/")
@@ -152,8 +157,8 @@ class NamedFiles:
                 rank = 0 if own.startswith(word) else 1
             elif word in path:
                 rank = 2
-            elif scattered.search(path):
-                rank = 3 if scattered.search(own) else 4
+            elif scattered.match(path):
+                rank = 3 if scattered.match(own) else 4
             else:
                 continue
             ranked.append((rank, -last.get(name, -1), not is_gits, -changed, len(name), name))
@@ -180,12 +185,12 @@ class NamedFiles:
     def _gits(self) -> Sequence[str]:
         from freeact_sub.kernels.files.states import ShadowError, git_outside  # noqa: PLC0415  # slow to import
 
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         try:
             git = git_outside(self._folder.resolve())
             listed = subprocess.run(
                 [git, "--no-optional-locks", "ls-files", "-coz", "--exclude-standard"],
                 cwd=self._folder,
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
                 # no setting of the folder runs a program, also not to fetch what a sparse index lacks
                 env=inherited | git_environment() | {"GIT_ALLOW_PROTOCOL": "none"},
                 stdin=subprocess.DEVNULL,
@@ -195,7 +200,8 @@ class NamedFiles:
             ).stdout
         except (OSError, subprocess.SubprocessError, ShadowError):
             return ()
-        return os.fsdecode(listed).split("\0")[:-1][-MAX_FILES:]  # those that it tracks stand last
+        names = os.fsdecode(listed).split("\0")[-2::-1]  # those that it tracks stand last
+        return names if len(names) <= MAX_FILES else sorted(names, key=lambda name: name.count("/"))[:MAX_FILES]
 
     def _walk(self) -> None:
         """Add the files that git does not list, from the top, within bounds."""

@@ -15,10 +15,13 @@ from freeact_sub.show.typed_commands import own_commands, prompt_of
 from freeact_sub.terminal.attachments import (
     LISTED_SECONDS,
     MAX_CHARS,
+    MAX_FILES,
     MAX_PATHS_CHARS,
     MAX_PICTURE_BYTES,
     NamedFiles,
     Pastes,
+    mention_of,
+    mentioned_names,
     pictures_of,
     texts_of,
 )
@@ -81,6 +84,66 @@ def test_a_file_is_named_by_any_part_of_its_path(tmp_path: Path, has_git: bool) 
     assert named("readme", "docs/README.md", "readme_old.md")[:2] == ["readme_old.md", "docs/README.md"]
     assert named("", "with space")[0] == "with space"
     assert not (tmp_path / "ran").exists(), "a program of the repository's settings"
+
+
+def test_letters_that_come_often_are_found_at_once(tmp_path: Path) -> None:
+    (tmp_path / ("test_settings_" * 15)).touch()
+    files = NamedFiles(tmp_path)
+    begun = time.process_time()
+    assert len(files.matching("tsetset_tsetsetting")) == 1
+    assert files.matching("test" * 12 + "q") == files.matching("x" * 1_000_000) == []
+    assert time.process_time() - begun < 1  # with a pattern that looks for other places of each letter: years
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_no_setting_of_a_repository_runs_a_program_for_the_menu(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        settings = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        return subprocess.run(
+            ["git", *settings, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    for name in ("in/one", "out/two"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    git("sparse-checkout", "init", "--cone", "--sparse-index")
+    git("sparse-checkout", "set", "in")
+    lacking = git("rev-parse", "HEAD:out").strip()
+    (tmp_path / ".git/objects" / lacking[:2] / lacking[2:]).unlink()
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "core.fsmonitor": f"touch '{tmp_path}/ran';",
+        "extensions.partialClone": "away",
+        "remote.away.promisor": "true",
+        "remote.away.url": str(tmp_path),
+        "remote.away.uploadPack": f"touch '{tmp_path}/ran'; false",
+    }.items():
+        git("config", name, value)
+    assert NamedFiles(tmp_path).matching("one") == ["in/one"]
+    assert not (tmp_path / "ran").exists(), "git has fetched what its index lacks"
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_upper_files_of_a_large_repository_stay(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    names = ["README.md", *(f"data/{number}/readme" for number in range(MAX_FILES + 1))]
+    lines = "".join(f"100644 {'1' * 40} 0\t{name}\n" for name in names)
+    subprocess.run(["git", "update-index", "--index-info"], cwd=tmp_path, input=lines, text=True, check=True)
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    for name, changed in {"README.md": 1, "readme.log": 2}.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (changed, changed))
+    assert NamedFiles(tmp_path).matching("readme") == ["README.md", "readme.log"]
+
+
+def test_each_name_of_a_file_comes_back_from_its_mention(tmp_path: Path) -> None:
+    names = ["a.py", "with space", "a@b", "notes(1)", "what?", "...", "émile.md", "-x", "a/b.c/"]
+    assert [mentioned_names(f"see {mention_of(name)} now") for name in names] == [[name] for name in names]
 
 
 def test_what_an_agent_has_just_written_is_named_after_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
