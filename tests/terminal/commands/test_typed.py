@@ -86,7 +86,8 @@ def test_a_file_is_named_by_any_part_of_its_path(tmp_path: Path, has_git: bool) 
     assert not (tmp_path / "ran").exists(), "a program of the repository's settings"
 
 
-def test_letters_that_come_often_are_found_at_once(tmp_path: Path) -> None:
+def test_letters_that_come_often_are_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # without git
     (tmp_path / ("test_settings_" * 15)).touch()
     files = NamedFiles(tmp_path)
     begun = time.process_time()
@@ -148,6 +149,7 @@ def test_each_name_of_a_file_comes_back_from_its_mention(tmp_path: Path) -> None
 
 def test_what_an_agent_has_just_written_is_named_after_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
+    monkeypatch.setenv("PATH", "")  # without git
     monkeypatch.setattr(time, "monotonic", lambda: now)
     files = NamedFiles(tmp_path)
     assert files.matching("new") == []
@@ -162,6 +164,7 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
     (tmp_path / "rain.csv").touch()
     (tmp_path / "wind and sun.csv").touch()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # without git
 
     def commands(line: str) -> list[tuple[str, str]]:
         return [(command.name, command.words) for command in COMMANDS if command.name.startswith(line)]
