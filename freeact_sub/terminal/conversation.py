@@ -504,9 +504,7 @@ class Person:
         elif text.startswith("!") and self.display.questions.current is None:
             self._run_command(self.display.screen.line.pastes.unfolded(text[1:]).strip())
         elif re.fullmatch(r"/([a-z][a-z0-9_-]*)?(\s(.|\n)*)?", text):
-            # one's own command is a prompt: what was pasted into it is unfolded in its turn
-            is_own = text.split()[0] in self.present.own_commands
-            run_command(self, text if is_own else self.display.screen.line.pastes.unfolded(text))
+            run_command(self, text)
         elif text and self.display.questions.current is None:
             self.say(text)
         elif not text and self.present.waiting.typed and self.present.phase == "running":

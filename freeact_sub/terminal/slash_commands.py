@@ -436,9 +436,9 @@ def run_command(person: "Person", line: str) -> None:
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
     if command is not None:
-        command.run(person, rest[0] if rest else "")
+        command.run(person, person.display.screen.line.pastes.unfolded(rest[0]) if rest else "")
     elif name in person.present.own_commands:
-        person.say(line)
+        person.say(line)  # a prompt: what was pasted into it is unfolded in its turn
     else:
         servers = [f"/{server}:" for server in person.present.config.mcp_servers]
         begun = [known for known, _ in offers(person, name)] + [known for known in servers if known.startswith(name)]
@@ -453,10 +453,12 @@ def _no_command(name: str, begun: Sequence[str], known: Sequence[str]) -> str:
     """Return the sentence about a name of no command. Args: begun: the names that it begins. known: all names."""
     from difflib import get_close_matches  # noqa: PLC0415  # only an error needs it
 
-    if len(begun) > 1:
+    if name != "/" and len(begun) > 1:
         return f"{name} begins several commands: {', '.join(begun)}"
     near = begun or get_close_matches(name, known, n=1)
-    return f"unknown command {name}: did you mean {near[0]}?" if near else f"unknown command {name} (/help lists them)"
+    if name == "/" or not near:
+        return f"unknown command {name} (/help lists them)"
+    return f"unknown command {name}: did you mean {near[0]}?"
 
 
 def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:

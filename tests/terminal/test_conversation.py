@@ -68,6 +68,7 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
         "/undoo": "unknown command /undoo: did you mean /undo?",
         "/co": "/co begins several commands: /compact, /context, /cost, /config, /copy",
         "/stat us": "unknown command /stat: did you mean /status?",
+        "/": "unknown command / (/help lists them)",
     }.items():
         terminal.enter(typed)
         terminal.wait_at_bottom(told, f"> {typed}\n")

@@ -108,6 +108,8 @@ def test_a_long_paste_is_folded_goes_along_whole_and_a_picture_that_is_dragged_i
     terminal.wait_for_match(r"@secret\s+now\s+please")
     terminal.wait_at_bottom(READY)
     assert "what nobody has named" not in terminal.shown
+    terminal.press("/compakt \x1b[200~" + "keep this\n" * 20 + "\x1b[201~" + ENTER)
+    terminal.wait_at_bottom("did you mean /compact?", "> /compakt [20 lines]\n")  # as it was typed
 
 
 def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(terminal: Terminal, tmp_path: Path) -> None:
