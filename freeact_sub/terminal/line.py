@@ -72,9 +72,10 @@ class InputLine:
 
     def prompt(self) -> str:
         """Return the text in front of the line."""
+        mark = "[nav] " if vi_navigation_mode() and not self.takes_keys() else ""
         if self._lent is not None:
-            return PROMPTS[self._lent]
-        return ("[nav] " if vi_navigation_mode() else "") + ("> " if self._question is None else "? ")
+            return mark + PROMPTS[self._lent]
+        return mark + ("> " if self._question is None else "? ")
 
     def change(self, question_id: str | None) -> bool:
         """Note the open question; return False if it is open already.
@@ -118,7 +119,7 @@ class InputLine:
     def bindings(self) -> KeyBindings:
         """Return the bindings of all keys."""
         keys = KeyBindings()
-        asks, writes_code = Condition(self._asks), Condition(lambda: self._lent == "code")
+        asks, writes_code = Condition(self.takes_keys), Condition(lambda: self._lent == "code")
         typing = ~is_searching
         keys.add(Keys.Any, filter=asks & typing)(self._key)
         keys.add("right", filter=asks & typing)(self._key)
@@ -154,7 +155,7 @@ class InputLine:
         else:
             self._keyboard.escape()
 
-    def _asks(self) -> bool:
+    def takes_keys(self) -> bool:
         """Return whether a key may be an answer: a question is open, and nothing is being written."""
         return self._question is not None and self._lent is None and not self.buffer.text
 
@@ -207,7 +208,7 @@ class InputLine:
             self.buffer.delete_before_cursor()
             self.buffer.insert_text("\n")
             return
-        if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self.keys_count)):
+        if lent is None and (self._guard.drops(ENTER) or (self.takes_keys() and not self.keys_count)):
             return
         self._lent = None
         event.app.vi_state.reset()

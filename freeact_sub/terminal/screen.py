@@ -225,11 +225,9 @@ class Screen(Surface):
 
     def refresh(self, question_id: str | None) -> None:
         """Draw the changing rows again. Args: question_id: the question that is open, or None."""
-        if self.line.change(question_id):
-            self._application.vi_state.reset()  # a key answers, whatever the keys were before
-            if self._application.layout.is_searching:
-                with set_app(self._application):
-                    search.stop_search()
+        if self.line.change(question_id) and self._application.layout.is_searching:
+            with set_app(self._application):
+                search.stop_search()
         self._application.invalidate()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
@@ -362,7 +360,12 @@ class Screen(Surface):
             after_render=lambda _: self._was_shown(),
         )
         application.ttimeoutlen, application.timeoutlen = ESCAPE_SECONDS, KEYS_SECONDS
+        application.key_processor.before_key_press += lambda _: self._before_key(application)
         return application
+
+    def _before_key(self, application: Application[None]) -> None:
+        if self.line.takes_keys():  # a key answers, whatever it would mean to vi
+            application.vi_state.reset()
 
     def _was_shown(self) -> None:
         self._output.note_widths()

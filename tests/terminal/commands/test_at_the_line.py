@@ -172,6 +172,12 @@ def test_the_line_has_the_keys_of_vi_where_the_settings_say_so(tmp_path: Path) -
         terminal.press("0dw")
         terminal.wait_at_bottom("[nav] > be here")
         terminal.press(ENTER)
+        terminal.reply("r", "asks to run this cell")
+        terminal.wait_at_bottom("why not:")
+        terminal.press(ESCAPE)
+        terminal.wait_at_bottom("[nav] why not:")
+        terminal.press(ESCAPE)
+        terminal.wait_gone("why not:")
         terminal.answer("y", "asks to run this cell")  # a key answers
         terminal.wait_for("here is done")
         terminal.wait_at_bottom(READY)
