@@ -231,6 +231,7 @@ def highlighted(code: str) -> list[Text]:
 
 def filled(text: str, columns: int, *, keeps_end: bool = False) -> str:
     """Return the text in exactly so many columns, with an ellipsis for what is left out: the end, or else the middle."""
+    text = text.replace("\u200d", "")  # rich fails to cut some texts with it
     if cell_len(text) > columns:
         end = columns // 2 - 1 if keeps_end else 0
         last = set_cell_size(text[::-1], end)[::-1].lstrip() if end > 0 else ""

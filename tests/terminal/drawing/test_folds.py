@@ -8,6 +8,7 @@ from support.sample_events import ROOT, request
 from freeact_sub.calls import ShellCommand
 from freeact_sub.cells import CellError
 from freeact_sub.events import ApprovalDecided, CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted, ToolOutput
+from freeact_sub.terminal.drawing.parts import filled
 
 
 def test_code_and_output_fold_at_twelve_lines() -> None:
@@ -95,3 +96,9 @@ def test_long_lines_are_folded_by_rows(printed: str) -> None:
     assert len(text.split("\n")) < 24
     assert " more rows (ctrl-o)" in text
     assert max(map(cell_len, text.split("\n"))) <= 80
+
+
+def test_each_label_fits_its_columns() -> None:
+    for label in ("\u200d\u200d👩👩宽 a宽👩\u200d👩 宽宽é👩é👩宽宽宽\u200d\u200d👩宽宽a", "e\u0301" * 40, "北 north", ""):
+        for columns in range(30):
+            assert {cell_len(filled(label, columns, keeps_end=keeps)) for keeps in (True, False)} == {columns}, label
