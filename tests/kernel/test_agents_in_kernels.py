@@ -385,6 +385,6 @@ async def test_output_of_tools_names_the_child_and_its_status(make):
         events, _ = await read(agent.run("root"))
         [report] = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
     child = next(event.agent_id for event in events if event.depth)
-    status, answer = report.split("\n", 1)
-    assert answer == "the answer"
+    status, receipts, answer = report.split("\n", 2)
+    assert (receipts, answer) == ('[RECEIPTS] cell 1: "1"', "the answer")
     assert status.startswith(f"[{child}: completed; turns 2, tool calls 1, tokens ")
