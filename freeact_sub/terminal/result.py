@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import ConfigDict, TypeAdapter
 
 from freeact_sub.events.ending import RunStatus
+from freeact_sub.events.json_lines import json_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import RunResult
@@ -61,7 +62,7 @@ class OneResult:
 
     def to_json(self) -> str:
         """Return the object as one line."""
-        return TypeAdapter(OneResult).dump_json(self).decode()
+        return json_line(self)
 
 
 def json_schema() -> dict[str, Any]:

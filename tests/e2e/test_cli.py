@@ -294,15 +294,15 @@ def result_in(stdout: str) -> dict[str, Any]:
 
 def test_result_is_one_object_at_the_end(tmp_path: Path) -> None:
     assert json.loads((Path(__file__).parents[2] / "docs/result.schema.json").read_text()) == json_schema()
-    with chat(by_turn(cell("open('north.csv', 'w').write('1')"), ["written"])) as server:
+    with chat(by_turn(cell("open(b'north\\xff.csv', 'w').write('1')"), ["written \ud83d"])) as server:
         done = run("run", "write it", "--yes", "--output", "result", *server.options, cwd=tmp_path)
     found = result_in(done.stdout)
     expected = {
         "status": "completed",
         "error": "",
-        "answer": "written",
+        "answer": "written \\ud83d",
         "turns": 2,
-        "files": ["north.csv"],
+        "files": ["north\\udcff.csv"],
         "cost_usd": None,
     }
     assert {name: found[name] for name in expected} == expected
