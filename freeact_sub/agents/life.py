@@ -777,7 +777,7 @@ class Tree:
         if payer is not None:
             budget = budget.cut(payer.remaining())
         account = self.ledger.open(agent.agent_id, budget, payer or parent.run.account)
-        account.rests = frozenset(name for name, bound in budget if name not in Budget.OWN and bound != getattr(asked, name))
+        account.rests = {name: own for name, own in asked if name not in Budget.OWN and own != getattr(budget, name)}
         self.agents[agent.agent_id] = agent
         run = self._make_run(agent, account, parent.run)
         run.features = self.shared.features.run(agent)

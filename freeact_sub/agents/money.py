@@ -327,8 +327,9 @@ class Account:
     """The bounds that stay as they are, by their name in the budget: a person has said so, or none was there."""
     raised: set[str] = field(default_factory=set)
     """The bounds that a person has raised."""
-    rests: frozenset[str] = frozenset()
-    """The bounds that are nothing but what an account above had left when this one was opened, and which it keeps itself."""
+    rests: dict[str, Any] = field(default_factory=dict)
+    """The bounds that are what an account above had left when this one was opened, and which it keeps itself: the bound that
+    this account was to have instead, by name."""
 
     @property
     def root(self) -> "Account":
@@ -402,8 +403,9 @@ class Account:
         return self.parent.giver_of(name) if name in self.rests and self.parent is not None else self
 
     def lift(self, name: str) -> None:
-        """Drop a bound that an account above keeps."""
-        self.budget = self.budget.model_copy(update={name: None})
+        """Leave a bound to the account above that keeps it; what this one was to have bounds it still."""
+        asked = self.rests.pop(name)
+        self.budget = self.budget.model_copy(update={name: None if asked == math.inf else asked})
 
     def raise_bound(self, name: str, more: float) -> None:
         """Raise a bound by its name in the budget."""

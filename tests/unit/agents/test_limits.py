@@ -105,6 +105,18 @@ async def test_a_childs_own_bound_and_that_of_the_prompt_are_told_apart_and_each
     assert finished(events)["sums"].status == "completed"
 
 
+async def test_a_childs_own_bound_holds_where_that_of_the_prompt_which_came_first_is_raised(run):
+    def script(messages, info):
+        if "child" in first_prompt(messages):
+            return [cell(f"{len(messages)}")] if info.function_tools else "the report"
+        return task("child", description="sums") if len(messages) == 1 else "done"
+
+    budget, own = Budget(requests=4), {"budget": {"requests": 6}}
+    asked, events, _ = await run(script, ["more", "stop"], budget=budget, subagents=own)
+    assert ["4 of 4, for this prompt" in asked[0].prompt, "6 of 6, for the child" in asked[1].prompt] == [True, True]
+    assert (finished(events)["sums"].status, finished(events)["sums"].usage.turns) == ("limit", 6)
+
+
 async def test_of_all_children_that_reach_one_bound_one_asks_and_a_no_is_said_once(run):
     def script(messages, info):
         if "child" in first_prompt(messages):
