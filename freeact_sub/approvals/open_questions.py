@@ -82,6 +82,8 @@ class OpenQuestion(Generic[A]):
         self._decided = False
         self.shown = False
         """Whether a front end has put it before a person."""
+        self.may_be_passed_over = False
+        """Whether it is closed for readers of events who do not know it, and for those who answer something else."""
 
     @property
     def is_decided(self) -> bool:
@@ -270,6 +272,7 @@ class OpenQuestions:
             emitter.put(event, tool_call_id=tool_call_id)
 
         question = OpenQuestion(announce)
+        question.may_be_passed_over = may_be_passed_over
         request = ev.QuestionRequest(request_id=request_id, path=path, headless=self._headless, **vars(asked))
         self._open[request_id] = question, request
         ASKED[request_id] = self
@@ -298,12 +301,17 @@ class OpenQuestions:
         """Answer a question, from any thread. Return False if no open question has this id.
 
         Raises:
-            ValueError: It is no answer to the question; the question stays open.
+            ValueError: It is no answer to the question; the question stays open. One that may be passed over is closed.
         """
         if (found := self._open.get(request_id)) is None:
             return False
         question, request = found
-        return question.decide(answer_to(request.fields, answer))
+        try:
+            return question.decide(answer_to(request.fields, answer))
+        except ValueError as error:
+            if not question.may_be_passed_over:
+                raise
+            return question.decide(ev.Answer(reason=f"the answer is none: {error}", nobody=True))
 
     def shown(self, request_id: str) -> None:
         """Note that a front end shows the question."""

@@ -254,6 +254,7 @@ class Answerable(_Asked):
 
         Raises:
             ValueError: The value is no answer; the message says what is wanted, and the question stays open.
+                A question at a limit is closed instead, and the limit holds.
             TypeError: The value is neither a text nor values by name.
         """
         if not isinstance(given, str | Mapping):

@@ -23,6 +23,8 @@ STOP: Final = "stop"
 WORDS: Final = {"cost_usd": "money", "requests": "requests to models", "tool_calls": "tool calls"}
 """Limits whose names in the budget are no plain English."""
 CELL_CHARS: Final = 100
+ASKED: Final = 3
+"""Times that a question is asked whose answer is no amount: a program that says the same to all questions ends there."""
 _AMOUNT: Final = re.compile(r"\$?\s*(\d{1,9}(?:\.\d{1,6})?)")
 
 
@@ -56,7 +58,7 @@ class LimitsPart(RunPart):
             other=reached.limit == "cost_usd",
         )
         wrong = ""
-        while True:
+        for _ in range(ASKED):
             answer = await asker.agent.ask_person(
                 PersonQuestion(prompt=f"{wrong}{said}", fields=(field,)),
                 tool_call_id=asker.tool_call_id,
@@ -69,6 +71,7 @@ class LimitsPart(RunPart):
             if (amount := _AMOUNT.fullmatch(chosen.strip())) is not None:
                 return float(amount[1])
             wrong = f"{one_line(chosen, 40)!r} is no amount of money, such as $2.50. "
+        return 0.0
 
     def _words(self, reached: LimitReachedError, asker: Asker) -> tuple[str, float, dict[str, str]]:
         """Return a sentence on the limit, how much more is offered, and the choices in words."""

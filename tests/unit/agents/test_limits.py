@@ -117,6 +117,18 @@ async def test_a_childs_own_bound_holds_where_that_of_the_prompt_which_came_firs
     assert (finished(events)["sums"].status, finished(events)["sums"].usage.turns) == ("limit", 6)
 
 
+@each(
+    ("bound", "given", "times"), [({"turns": 2}, "yes", 1), ({"turns": 2}, {"name": "Ada"}, 1), ({"cost_usd": 1}, "yes", 3)]
+)
+async def test_a_program_that_answers_all_questions_alike_raises_nothing_and_its_run_ends_as_for_nobody(
+    run, bound, given, times
+):
+    asked, events, result = await run(endless, [given] * 10, budget=Budget(**bound))
+    assert (result.status, result.text, len(asked)) == ("limit", "the report", times)
+    last = of_kind(events, QuestionAnswered)[-1]
+    assert last.answered or last.reason.startswith("the answer is none: "), last
+
+
 async def test_of_all_children_that_reach_one_bound_one_asks_and_a_no_is_said_once(run):
     def script(messages, info):
         if "child" in first_prompt(messages):
