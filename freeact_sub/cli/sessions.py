@@ -168,7 +168,10 @@ def fork(options: argparse.Namespace, settings: "Settings") -> int:
         models = [_own_model(options.session_id, config)]
     from freeact_sub.models.build import check_name, model_meant  # noqa: PLC0415  # slow to import, as those below
 
-    models = [model_meant(config, model, os.environ).model for model in models]
+    meant = [model_meant(config, model, os.environ) for model in models]
+    if elsewhere := next((model for model in meant if model.base_url not in (None, config.base_url)), None):
+        raise ConfigError(f"the model {elsewhere}: give its address, by --base-url {elsewhere.base_url}")
+    models = [model.model for model in meant]
     for model in models:
         check_name(config.model_copy(update={"model": model}))
     from freeact_sub.strategies.comparing import compare_models, comparison_table  # noqa: PLC0415

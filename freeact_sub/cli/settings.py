@@ -72,7 +72,7 @@ def _with_model_meant(config: "Config") -> "Config":
     if meant.model == config.model:
         return config
     if config.model not in config.models.names:
-        tell(f"note: model {config.model}: using {meant.model}")
+        tell(f"note: model {config.model}: using {meant}")
     new = {"model": meant.model, **({"base_url": meant.base_url} if meant.base_url is not None else {})}
     chosen = config.model_fields_set
     return config.model_copy(update=new).choosing({*chosen, *(new if "model" in chosen else ())})

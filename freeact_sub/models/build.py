@@ -170,6 +170,9 @@ class FoundModel:
     base_url: str | None = None
     """The address of the server. None: the provider's own."""
 
+    def __str__(self) -> str:
+        return self.model if self.base_url is None else f"{self.model} ({self.because})"
+
 
 def find_models(environment: Mapping[str, str]) -> list[FoundModel]:
     """Return all found models, first those with a key."""
@@ -197,18 +200,27 @@ def model_meant(config: Config, name: str, environment: Mapping[str, str]) -> Fo
     meant = FoundModel(model=config.models.names.get(name, name), because="")
     if meant.model != name or is_full_name(name):
         return meant
-    for models in (_ready, lambda _, environment: _siblings(environment)):
-        matches: dict[str, FoundModel] = {}
-        for known in models(config, environment):
-            if name.lower() in known.model.lower():
-                matches.setdefault(known.model, known)
-        matches = {full: known for full, known in matches.items() if full.partition(":")[2] == name} or matches
-        if len(matches) > 1:
-            more = f" or {len(matches) - MAX_MODELS} more" if len(matches) > MAX_MODELS else ""
-            raise ConfigError(f"the model {name!r} could be {' or '.join([*matches][:MAX_MODELS])}{more}: name one of them")
-        if matches:
-            return next(iter(matches.values()))
-    return meant
+    matches = _with_part(name, _ready(config, environment))
+    if all(known.base_url is not None for known in matches):  # what a server calls so takes no provider's place
+        matches += _with_part(name, _siblings(environment))
+    addresses = {known.base_url for known in matches}
+    named = [known for known in matches if known.base_url is None or len(addresses) == 1]
+    matches = [known for known in named if known.model.partition(":")[2] == name] or matches
+    if len(matches) > 1:
+        listed = " or ".join(map(str, matches[:MAX_MODELS]))
+        more = f" or {len(matches) - MAX_MODELS} more" if len(matches) > MAX_MODELS else ""
+        and_where = ", with `base_url`" if len(addresses) > 1 else ""
+        raise ConfigError(f"the model {name!r} could be {listed}{more}: name one of them{and_where}")
+    return matches[0] if matches else meant
+
+
+def _with_part(name: str, models: Iterable[FoundModel]) -> list[FoundModel]:
+    """Return the models with such a part in their names, each once; one that is no server's stands for its namesakes."""
+    matches: dict[tuple[str, str | None], FoundModel] = {}
+    for known in models:
+        if name.lower() in known.model.lower() and (known.model, None) not in matches:
+            matches[known.model, known.base_url] = known
+    return [*matches.values()]
 
 
 def _ready(config: Config, environment: Mapping[str, str]) -> list[FoundModel]:
@@ -220,12 +232,15 @@ def _ready(config: Config, environment: Mapping[str, str]) -> list[FoundModel]:
 
 def _siblings(environment: Mapping[str, str]) -> list[FoundModel]:
     """Return all models that pydantic-ai knows of the providers whose key is set."""
+    keys = models_of_keys(environment)
+    if not keys:
+        return []
     from pydantic_ai.models import KnownModelName  # noqa: PLC0415  # slow, see above
 
     names: tuple[str, ...] = get_args(getattr(KnownModelName, "__value__", KnownModelName))
     return [
         FoundModel(model=name, because=found.because)
-        for found in models_of_keys(environment)
+        for found in keys
         for name in names
         if name.startswith(f"{found.model.partition(':')[0]}:")
     ]

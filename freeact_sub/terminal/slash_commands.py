@@ -169,20 +169,20 @@ def _choose_mode(person: "Person", mode: Any) -> None:
 
 
 def _choose_model(person: "Person", found: FoundModel) -> None:
-    present, model = person.present, found.model
+    present, model, shown = person.present, found.model, str(found)
     if not person.conversation.may_change_settings:
         person.display.hint(FIXED)
         return
     present.wanted.pop("base_url", None)
     present.wanted |= {"model": model, **({"base_url": found.base_url} if found.base_url is not None else {})}
     if present.agent is None:
-        person.display.hint(f"model {model} · from the first prompt")
+        person.display.hint(f"model {shown} · from the first prompt")
     elif (model, present.base_url) == (present.agent.config.model, present.agent.config.base_url):
-        person.display.hint(f"model {model} · unchanged")
+        person.display.hint(f"model {shown} · unchanged")
     elif present.agent.history:
-        person.display.hint(f"model {model} · from the next prompt, in a new kernel with the variables")
+        person.display.hint(f"model {shown} · from the next prompt, in a new kernel with the variables")
     else:
-        person.display.hint(f"model {model} · from the next prompt, in a new kernel")
+        person.display.hint(f"model {shown} · from the next prompt, in a new kernel")
 
 
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}

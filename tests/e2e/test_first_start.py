@@ -204,6 +204,20 @@ def test_without_a_terminal_the_only_model_is_used_with_one_notice(home: Path, f
     assert not (home / ".config").exists()  # nobody was asked
 
 
+@pytest.mark.kernel
+def test_a_server_takes_no_providers_place_by_a_short_name(home: Path, folder: Path) -> None:
+    with chat(count_then_answer, models=[{"id": "opus-tiny"}]) as server:
+        shown = f"openai-chat:opus-tiny (Ollama at 127.0.0.1:{ports(server)['Ollama']})"
+        for name in ("opus", "tiny"):
+            done = headless(
+                home, folder, ports(server), "-p", "How many?", "--yes", "--model", name, ANTHROPIC_API_KEY="secret"
+            )
+            assert shown in done.stderr
+            assert (done.returncode, "anthropic:claude-opus" in done.stderr) == ((2, True) if name == "opus" else (0, False))
+        done = headless(home, folder, ports(server), "sessions", "fork", "x", "--model", "tiny", "--prompt", "go")
+        assert f"the model {shown}: give its address, by --base-url http://" in done.stderr
+
+
 def test_without_a_terminal_several_models_are_named(home: Path, folder: Path, ollama: Chat) -> None:
     done = headless(home, folder, ports(ollama), "-p", "hi", ANTHROPIC_API_KEY="secret")
     assert done.returncode == 2
