@@ -413,8 +413,7 @@ class Account:
         if name == "cost_usd" and self.usual_cost_usd is not None:
             self.usual_cost_usd += Decimal(str(more))
         else:
-            kind = Decimal if name == "cost_usd" else int
-            raised = self.bound(name) + kind(str(more) if kind is Decimal else more)
+            raised = self.bound(name) + (Decimal(str(more)) if name == "cost_usd" else math.ceil(more))
             self.budget = self.budget.model_copy(update={name: raised})
         self.ledger.wake()
 

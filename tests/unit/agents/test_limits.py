@@ -7,6 +7,7 @@ from support.agents import cell, check_stream, finished, of_kind, read, task
 from support.tables import each
 
 from freeact_sub import Agent, Budget, Config
+from freeact_sub.agents.feature import Feature, RunPart
 from freeact_sub.events import AgentFinished, Cancelled, QuestionAnswered, QuestionRequest
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
@@ -103,6 +104,19 @@ async def test_a_childs_own_bound_and_that_of_the_prompt_are_told_apart_and_each
     asked, events, result = await run(script, ["more"] * 3, budget=Budget(requests=3))
     assert "requests to models is reached: 3 of 3, for this prompt with all its children" in asked[0].prompt
     assert finished(events)["sums"].status == "completed"
+
+
+async def test_a_part_of_a_turn_from_a_feature_is_a_turn(run):
+    class Generous(RunPart):
+        async def limit(self, reached, asker):
+            return 0.5 if reached.bound < 4 else 0.0
+
+    class Giving(Feature):
+        def run(self, agent):
+            return Generous()
+
+    _, _, result = await run(endless, [], budget=Budget(turns=2), features=(Giving(),))
+    assert (result.status, result.usage.turns) == ("limit", 5)
 
 
 async def test_a_childs_own_bound_holds_where_that_of_the_prompt_which_came_first_is_raised(run):
