@@ -1,14 +1,24 @@
 """Questions at limits (`LimitsFeature`): where a person is there, a limit asks before it ends a cell or a run.
 
-Bounds of a program, a type or a model are treated like those of the settings: a person, and nobody else, raises one for the
-present run.
+You are asked about cells of all agents, and about the bounds of a prompt, which its children share. A child at a bound of
+its own reports to its parent, which can give it more: else you would be asked once for each child.
 """
 
 import math
 import re
 from typing import Final
 
-from freeact_sub.agents.feature import Asker, EndedCall, Feature, FeatureAgent, Proceed, RequestedCall, RunPart, T
+from freeact_sub.agents.feature import (
+    Asker,
+    EndedCall,
+    Feature,
+    FeatureAgent,
+    FeatureRoot,
+    Proceed,
+    RequestedCall,
+    RunPart,
+    T,
+)
 from freeact_sub.calls import CodeAction
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import CELL_SECONDS, LimitReachedError
@@ -31,8 +41,8 @@ _AMOUNT: Final = re.compile(r"\$?\s*(\d{1,9}(?:\.\d{1,6})?)")
 class LimitsPart(RunPart):
     """The questions of one run."""
 
-    def __init__(self, feature: "LimitsFeature") -> None:
-        self._feature = feature
+    def __init__(self, root: FeatureRoot) -> None:
+        self._root = root
         self._cells: dict[str | None, str] = {}
         """The titles of the cells that run, by their call."""
 
@@ -48,6 +58,8 @@ class LimitsPart(RunPart):
 
     async def limit(self, reached: LimitReachedError, asker: Asker) -> float:
         """Ask the person, and return how much more there is. 0: nobody is there, or the limit holds."""
+        if reached.limit != CELL_SECONDS and reached.owner != self._root.agent.agent_id:
+            return 0.0
         said, more, rows = self._words(reached, asker)
         field = QuestionField(
             name=NAME,
@@ -85,7 +97,8 @@ class LimitsPart(RunPart):
         number = dollars if reached.limit == "cost_usd" else "{:,.0f}".format
         words = WORDS.get(reached.limit, reached.limit)
         taken = f"{number(reached.amount)} of {number(reached.bound)}"
-        said = f"The limit of {words} is reached: {taken}, for {self._feature.owner_of(reached)}."
+        children = "" if reached.limit in Budget.OWN else " with all its children"
+        said = f"The limit of {words} is reached: {taken}, for this prompt{children}."
         if reached.needed is not None:
             said += f" The next request may take {number(reached.needed)}."
         typed = ", or type an amount such as $2.50" if reached.limit == "cost_usd" else ""
@@ -97,11 +110,4 @@ class LimitsFeature(Feature):
 
     def run(self, agent: FeatureAgent) -> RunPart | None:
         """Ask about the limits of a run, unless the settings say that nobody is there."""
-        return LimitsPart(self) if agent.config.headless is None else None
-
-    def owner_of(self, reached: LimitReachedError) -> str:
-        """Return the owner of a bound in words."""
-        if reached.owner == self.root.agent.agent_id:
-            return "this prompt" if reached.limit in Budget.OWN else "this prompt with all its children"
-        owner = self.root.find(reached.owner)
-        return f"the child {reached.owner if owner is None else one_line(owner.name)}"
+        return LimitsPart(self.root) if agent.config.headless is None else None

@@ -86,24 +86,17 @@ async def test_the_usual_bound_on_money_is_asked_about_too(run):
     assert (result.status, result.tree_usage.cost_usd > 20) == ("limit", True)
 
 
-async def test_a_childs_own_bound_and_that_of_the_prompt_are_told_apart_and_each_is_raised_where_it_is(run):
+async def test_a_childs_own_bound_ends_it_unasked_and_that_of_the_prompt_asks(run):
     def script(messages, info):
         if "child" in first_prompt(messages):
-            return [cell(f"{len(messages)}")] if len(messages) < 6 else "the answer"
+            return [cell(f"{len(messages)}")] if info.function_tools else "the report"
         return task("child", description="sums", max_turns=2) if len(messages) == 1 else "done"
 
     asked, events, result = await run(script, ["more"], budget=Budget(turns=3))
-    assert asked[0].prompt.startswith("The limit of turns is reached: 2 of 2, for the child ")
-    assert "(sums)" in asked[0].prompt
-    assert len(asked[0].path) == 2
-    assert finished(events)["sums"].usage.turns == 4
+    assert (asked, finished(events)["sums"].status, result.output) == ([], "limit", "done")
+    asked, events, result = await run(script, ["more"] * 3, budget=Budget(requests=2))
+    assert "requests to models is reached: 2 of 2, for this prompt with all its children" in asked[0].prompt
     assert result.output == "done"
-    asked, events, result = await run(script, [None, "more"], budget=Budget(turns=3))
-    assert finished(events)["sums"].status == "limit"
-    assert (len(asked), result.output) == (1, "done")
-    asked, events, result = await run(script, ["more"] * 3, budget=Budget(requests=3))
-    assert "requests to models is reached: 3 of 3, for this prompt with all its children" in asked[0].prompt
-    assert finished(events)["sums"].status == "completed"
 
 
 async def test_a_part_of_a_turn_from_a_feature_is_a_turn(run):
@@ -126,8 +119,8 @@ async def test_a_childs_own_bound_holds_where_that_of_the_prompt_which_came_firs
         return task("child", description="sums") if len(messages) == 1 else "done"
 
     budget, own = Budget(requests=4), {"budget": {"requests": 6}}
-    asked, events, _ = await run(script, ["more", "stop"], budget=budget, subagents=own)
-    assert ["4 of 4, for this prompt" in asked[0].prompt, "6 of 6, for the child" in asked[1].prompt] == [True, True]
+    asked, events, _ = await run(script, ["more"] * 3, budget=budget, subagents=own)
+    assert all("with all its children" in question.prompt for question in asked)
     assert (finished(events)["sums"].status, finished(events)["sums"].usage.turns) == ("limit", 6)
 
 
