@@ -66,9 +66,12 @@ def _workspace(options: argparse.Namespace) -> Path:
 
 
 def _live(hosts: Sequence[LiveHost], wanted: str) -> LiveHost | None:
-    """Return the conversation of an id or a beginning of one. Raises: SessionError: Several fit."""
+    """Return the conversation of an id or a beginning of one. Raises: FreeactError: It is empty, or several fit."""
+    if not wanted:
+        raise ConfigError("the session's id is empty: freeact-sub sessions list names them")
     found = [host for host in hosts if host.session.startswith(wanted)]
-    if len(found) > 1 and wanted:
+    found = [host for host in found if host.session == wanted] or found
+    if len(found) > 1:
         raise SessionError(f"{wanted} is the beginning of several: {', '.join(host.session for host in found)}")
     return found[0] if found else None
 
