@@ -82,9 +82,13 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
     Returns:
         In the program its `Link`, in the caller the way to the host; None: not possible here, so nothing was forked.
     """
+    while (spare := os.open(os.devnull, os.O_RDWR)) < 3:  # a stream that the caller has closed
+        pass
+    os.close(spare)
     try:
         folder = sockets.hosts_folder(makes=True)
         master, slave = os.openpty()
+        listener = sockets.listen(folder)
     except (OSError, AttributeError):
         return None
     if not detached:
@@ -97,6 +101,7 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
         for descriptor in (folder, master, slave):
             os.close(descriptor)
         theirs.close()
+        listener.close()
         return Wire(ours)
     ours.close()
     os.setsid()
@@ -106,16 +111,21 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
         os.close(folder)
         os.close(master)
         theirs.close()
+        listener.close()
         to_program.close()
         os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the host's word, which no starter means to have ignored
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
         for number in (0, 1) if detached or not os.isatty(2) else (0, 1, 2):
             os.dup2(slave, number)
         os.close(slave)
+        if detached:
+            _close_inherited()
+            sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115
         return Link(to_host, detached=detached)
     os.close(slave)
     to_host.close()
-    return _serve(Host(folder, master, program, Wire(to_program), Wire(theirs), detached=detached))
+    return _serve(Host(folder, listener, master, program, Wire(to_program), Wire(theirs), detached=detached))
 
 
 def _serve(host: "Host") -> NoReturn:
@@ -125,12 +135,22 @@ def _serve(host: "Host") -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
+        os.close(null)
+        _close_inherited()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else host.end)
         host.serve()
         status = 0
     finally:
         os._exit(status)
+
+
+def _close_inherited() -> None:
+    """Close what the caller was given besides its streams: who holds the other end of a pipe waits for its end."""
+    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  # pathlib makes paths of them
+        with contextlib.suppress(OSError):  # that of the listing
+            if number > 2 and os.get_inheritable(number):
+                os.close(number)
 
 
 def window_size() -> bytes:
@@ -143,15 +163,17 @@ def window_size() -> bytes:
 class Host:
     """The small process between a program and the terminals that come and go."""
 
-    def __init__(self, folder: int, master: int, program: int, link: Wire, first: Wire, *, detached: bool) -> None:
-        self._folder, self._name = folder, str(os.getpid())
-        self._listener: socket.socket | None = None
-        with contextlib.suppress(OSError):
-            self._listener = sockets.listen(folder, self._name)
+    def __init__(
+        self, folder: int, listener: socket.socket, master: int, program: int, link: Wire, first: Wire, *, detached: bool
+    ) -> None:
+        self._folder, self._listener, self._name = folder, listener, str(os.getpid())
+        sockets.publish(folder, listener, self._name)
         self._master, self._program, self._link = master, program, link
         os.set_blocking(master, False)
         self._peers = [first]
         self._terminal = None if detached else first
+        self._caller = first if detached else None
+        """The process that waits for a detached program to be at work."""
         self._is_stopped = False
         """Whether the terminal is stopped, and comes back by itself."""
         self._typed = bytearray()
@@ -190,8 +212,7 @@ class Host:
             os.kill(self._program, signal.SIGTERM)
 
     def _wait(self, wakeup: int) -> None:
-        readers: list[Any] = [wakeup, self._link, *self._peers]
-        readers += [self._listener] if self._listener is not None else []
+        readers: list[Any] = [wakeup, self._link, self._listener, *self._peers]
         readers += [self._master] if self._reads_output else []
         writers: list[Any] = [peer for peer in self._peers if peer.waiting_bytes]
         writers += [self._master] if self._typed else []
@@ -201,7 +222,7 @@ class Host:
             peer.flush()
         if wakeup in ready:
             os.read(wakeup, 4096)
-        if self._listener in ready and self._listener is not None:
+        if self._listener in ready:
             with contextlib.suppress(OSError):
                 connection, _ = self._listener.accept()
                 if len(self._peers) < MAX_PEERS and sockets.may_connect(connection, self._program):
@@ -240,6 +261,8 @@ class Host:
             if peer is self._terminal:
                 self._terminal = None
                 self._leave()
+            elif peer is self._caller:  # it was interrupted, so nobody knows of the program
+                self.end()
 
     def _obey(self, peer: Wire, kind: bytes, content: bytes) -> None:
         if kind == sockets.ATTACH and len(content) == len(USUAL_SIZE):
@@ -285,8 +308,9 @@ class Host:
         self._facts |= {name: told[name] for name in ("session", "workspace", "state") if name in told}
         if "session" in told and self._terminal is not None:
             self._terminal.tell(session=told["session"])
-        for caller in self._peers if "begun" in told else ():
-            caller.tell(ends="detached", session=self._facts["session"])
+        if "begun" in told and self._caller is not None:
+            self._caller.tell(ends="detached", session=self._facts["session"])
+            self._caller = None
         if "left" in told:
             self._take_rest()  # the terminal gets it, unless another one has come
             self._place = "left"

@@ -13,9 +13,10 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from freeact_sub.system.process import ancestors, state_folder
+from freeact_sub.system.process import stat_fields, state_folder
 
 ATTACH, INPUT, SIZE, BACK, ASK, END, OUTPUT, TOLD = b"a", b"i", b"s", b"b", b"q", b"e", b"o", b"t"
 """The kinds of frames: a terminal comes (with its size), types, has another size, comes back after a stop; anybody asks for
@@ -136,14 +137,25 @@ def _address(folder: int, name: str) -> str:
     return f"/proc/self/fd/{folder}/{name}" if sys.platform == "linux" else str(state_folder() / "hosts" / name)
 
 
-def listen(folder: int, name: str) -> socket.socket:
-    """Listen at a new socket in the folder. Raises: OSError: The system has no such sockets, or its path is too long."""
+def listen(folder: int) -> socket.socket:
+    """Listen at a new socket in the folder, which `publish` names. Raises: OSError: The system cannot, or has no room."""
+    name = f".{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):  # of a killed process
+        os.unlink(name, dir_fd=folder)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(_address(folder, f".{name}"))
+    try:
+        listener.bind(_address(folder, name))
+    except OSError:
+        listener.close()
+        raise
     listener.listen(8)
     listener.setblocking(False)
-    os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)  # who finds it can connect
     return listener
+
+
+def publish(folder: int, listener: socket.socket, name: str) -> None:
+    """Give a new socket its name: who finds it can connect."""
+    os.rename(PurePath(listener.getsockname()).name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def connect(name: str) -> socket.socket:
@@ -199,4 +211,10 @@ def may_connect(connection: socket.socket, program: int) -> bool:
         return True
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(found)
-    return user == os.getuid() and process > 0 and program not in (process, *ancestors(process))
+    if user != os.getuid() or process <= 0:
+        return False
+    with contextlib.suppress(OSError):  # it or a parent has ended, maybe after it gave its connection to another one
+        while process not in (0, program):
+            process = int(stat_fields(process)[1])
+        return bool(process == 0)
+    return False

@@ -1,12 +1,16 @@
 """Conversations that go on without their terminal: left, found again from another one, stopped, ended."""
 
+import contextlib
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,9 @@ from support.cli import PROGRAM, Chat, chat, environment, run
 from support.terminal import CTRL_D, READY, Terminal
 from support.waiting import until_there, wait_until
 
+from freeact_sub.detached.sockets import may_connect
 from freeact_sub.system.process import state_folder
+from freeact_sub.terminal.interrupts import INTERRUPTED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")]
 WAITS = "exec(open('waits.py').read())"
@@ -37,7 +43,7 @@ def script(request: dict[str, Any]) -> ChatReply:
 def start(tmp_path: Path) -> Iterator[Start]:
     """Runs the program in a terminal of this size; what is left of it at the end is killed."""
     (tmp_path / "waits.py").write_text(f"{until_there('go')}\nprint('went on')")
-    with ExitStack() as opened:
+    with contextlib.ExitStack() as opened:
 
         def start(*words: str, rows: int = 40, columns: int = 100) -> Terminal:
             terminal = Terminal(words, cwd=tmp_path, env=environment(), rows=rows, columns=columns)
@@ -150,10 +156,75 @@ def test_kill_ends_all_of_it(start: Start, server: Chat, tmp_path: Path) -> None
     assert "no program is at work" in run("kill", session, cwd=tmp_path, check=1).stderr
 
 
+@pytest.mark.usefixtures("start")
+def test_an_empty_id_names_no_conversation(server: Chat, tmp_path: Path) -> None:
+    run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path)
+    assert "id is empty" in run("kill", "", cwd=tmp_path, check=2).stderr
+    assert hosts()
+
+
+@pytest.mark.usefixtures("start")
+def test_a_beginning_that_is_interrupted_leaves_nothing(server: Chat, tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"slow": {"command": "sleep", "args": ["1000"]}}}')
+    command = [PROGRAM, "run", "--detach", "--yes", "--trust", WAITS, *server.options]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, start_new_session=True
+    ) as caller:
+        wait_until(hosts)
+        (host,) = map(psutil.Process, hosts())
+        left = all_of(host)
+        caller.send_signal(signal.SIGINT)
+    assert caller.returncode == INTERRUPTED
+    assert not psutil.wait_procs(left, timeout=60)[1]
+
+
+@pytest.mark.usefixtures("start")
+def test_a_program_that_is_detached_keeps_nothing_of_its_caller(server: Chat, tmp_path: Path) -> None:
+    """A pipe that its caller has, and a standard input that is closed."""
+    reader, writer = os.pipe()
+    command = f"exec {shlex.join([PROGRAM, 'run', '--detach', 'print(6 * 7)', *server.options])} <&-"
+    words = ["sh", "-c", command]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), pass_fds=[writer], capture_output=True, check=False)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert done.stdout.startswith(b"detached: "), done.stderr
+        assert select.select([pipe], [], [], 0)[0]  # its end
+
+
+def test_without_a_socket_nothing_is_detached(server: Chat, tmp_path: Path) -> None:
+    hosted = state_folder() / "hosts"
+    hosted.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = shlex.join([PROGRAM, "run", "--detach", "print(6 * 7)", *server.options])
+    words = ["sh", "-c", f"mkdir {hosted}/.$$; exec {command}"]  # no socket can have this name
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    for odd in hosted.glob(".*"):
+        odd.rmdir()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--detach is not possible here" in done.stderr
+
+
+def test_a_closed_window_ends_a_start_whose_starter_ignores_hangups(start: Start, server: Chat) -> None:
+    terminal = start("sh", "-c", f"trap '' HUP; exec {shlex.join([PROGRAM, *server.options])}")
+    wait_until(hosts)
+    left = all_of(psutil.Process(*hosts()))
+    terminal.send_signal(signal.SIGKILL)
+    assert not psutil.wait_procs(left, timeout=60)[1]
+
+
+def test_a_connection_of_a_process_that_has_ended_is_refused(tmp_path: Path) -> None:
+    connects = "import socket; socket.socket(socket.AF_UNIX).connect('it')"
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(tmp_path):
+        listener.bind("it")
+        listener.listen()
+        subprocess.run([sys.executable, "-c", connects], check=True)  # a process that it gave it to may be there yet
+        with listener.accept()[0] as connection:
+            assert not may_connect(connection, os.getpid())
+
+
 def hosts() -> list[int]:
     """The hosts that have a socket."""
     folder = state_folder() / "hosts"
-    return [int(name) for name in os.listdir(folder)] if folder.exists() else []
+    return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
 
 
 def test_code_in_a_kernel_cannot_answer_its_own_questions(start: Start, server: Chat, tmp_path: Path) -> None:
