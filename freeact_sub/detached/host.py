@@ -1,4 +1,4 @@
-"""`start_hosted`: two forks, after which the caller is the terminal, a `Host` serves, and the program goes on with a `Link`.
+"""`start_hosted`: two forks, after which the caller is the terminal, a `TerminalHost` serves, and the program has a `Link`.
 
 A host reads all that the program writes. While no terminal is there it drops it, so the program never waits for one. A slow
 terminal slows the program, as a real one does; one that takes nothing for `STALLED_SECONDS` counts as away, and gets a new
@@ -125,10 +125,10 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
         return Link(to_host, detached=detached)
     os.close(slave)
     to_host.close()
-    return _serve(Host(folder, listener, master, program, Wire(to_program), Wire(theirs), detached=detached))
+    return _serve(TerminalHost(folder, listener, master, program, Wire(to_program), Wire(theirs), detached=detached))
 
 
-def _serve(host: "Host") -> NoReturn:
+def _serve(host: "TerminalHost") -> NoReturn:
     """Be the host to its end. It has no window, and keeps nothing open that the caller had."""
     status = 1
     try:
@@ -160,7 +160,7 @@ def window_size() -> bytes:
     return USUAL_SIZE
 
 
-class Host:
+class TerminalHost:
     """The small process between a program and the terminals that come and go."""
 
     def __init__(
