@@ -25,7 +25,8 @@ CODE = "sum(range(2 * 10**7)); print('the cell', 'ran')"
 
 def script(request: dict[str, Any]) -> ChatReply:
     last = request["messages"][-1]
-    return ["I have ", "ended."] if last["role"] == "tool" else [ChatCall("execute_ipython_cell", {"code": CODE})]
+    over = last["role"] == "tool" or "whole final answer again" in str(last["content"])
+    return ["I have ", "ended."] if over else [ChatCall("execute_ipython_cell", {"code": CODE})]
 
 
 def of_the_program(process: psutil.Process, host: psutil.Process) -> dict[str, psutil.Process | None]:

@@ -69,7 +69,7 @@ def test_cells_that_change_nothing_are_not_asked_about_after_one_key(tmp_path: P
         terminal.wait_for("added made", "a and p: all code runs unasked")
         terminal.reply("n")
         terminal.wait_at_bottom("ask, not harmless")
-        terminal.enter("/mode")
+        terminal.enter("/mode ask")
         terminal.wait_for("but cells that change nothing run unasked (")
     assert not (tmp_path / "made").exists()
 

@@ -49,7 +49,7 @@ class Recorder:
         return turns[done] if done < len(turns) else "done"
 
 
-@pytest.mark.features("background", "plan", "questions")
+@pytest.mark.features("background", "memory", "plan", "questions")
 async def test_a_child_of_a_type_has_its_prompt_and_tools_and_its_parent_is_told_of_types(make, types):
     config = types(
         reader="mode: plan\ntools: {deny: [reset_kernel]}|Read only.",
@@ -124,7 +124,7 @@ async def test_a_plain_child_that_a_typed_agent_started_can_be_resumed_by_it(mak
     assert [re.match(r"\[agent-\w+: completed", text) is not None for text in outputs] == [True, True], outputs
 
 
-@pytest.mark.features("plan", "questions")
+@pytest.mark.features("memory", "plan", "questions")
 async def test_denied_tools_of_a_type_are_denied_to_descendants_and_selected_ones_are_not(make, types):
     config = types(boss="tools: {allow: [task, 'res*'], deny: [reset_kernel]}", worker="") | {"subagents": {"max_depth": 2}}
     script = Recorder({"root": [task("one", agent="boss"), "done"], "one": [task("two", agent="worker"), "done"]})
@@ -296,7 +296,7 @@ async def test_a_tool_that_is_not_offered_is_not_run(make, types):
     assert finished(events)[""].status == "completed"
 
 
-@pytest.mark.features("plan", "questions")
+@pytest.mark.features("memory", "plan", "questions")
 async def test_an_agent_without_task_starts_no_child_by_any_way(make, types):
     config = types(alone="tools: {deny: [task]}|Work alone.", helper="") | {"subagents": {"max_depth": 3}}
     agents = []
