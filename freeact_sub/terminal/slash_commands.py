@@ -162,7 +162,7 @@ def _choose_mode(person: "Person", mode: Any) -> None:
         present.wanted["mode"] = mode
         person.display.hint(f"{words} · from the first prompt")
     elif present.mode == mode:
-        person.display.hint(f"{words} · unchanged")
+        person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)} · unchanged")
     elif use_mode(person.display, present.agent, mode):
         present.wanted["mode"] = mode  # other sessions, too
         person.display.hint(f"mode {mode_words(mode, present.code_rule, present.config.workspace)}")
