@@ -390,7 +390,12 @@ class ModelCalls:
                 return self._refused(error)
 
         self._approved.discard(part.tool_call_id)  # models use ids again
-        ended = await make(requested, work, refused=self._refused, told=_told)
+        try:
+            ended = await make(requested, work, refused=self._refused, told=_told)
+        except ApprovalDeniedError as error:
+            if error is self.turns.ended or error.ends_run:
+                raise
+            ended = self._refused(error)  # a feature has denied it
         if (reason := self.turns.agent.run.must_end) is not None:
             self.turns.end(reason)
         self._count_repeats(requested, ended)

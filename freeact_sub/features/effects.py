@@ -451,7 +451,7 @@ class AgentTrials:
         """Take over the trial of a cell that is about to run. None: the cell runs itself.
 
         Raises:
-            KernelError: The cell was allowed for its trial alone, which cannot be taken over.
+            ApprovalDeniedError: The cell was allowed for its trial alone, which cannot be taken over.
         """
         trial = None if turn is None else self._kept.get(turn)
         if turn is None or trial is None or not (turn.values is not None or trial.effects.can_be_taken_over):
@@ -461,7 +461,7 @@ class AgentTrials:
         except KernelError as error:
             reason = str(error)
         if reason and turn.values is not None:
-            raise KernelError(NOT_RUN.format(reason=reason))
+            raise ApprovalDeniedError(NOT_RUN.format(reason=reason))
         if reason:
             logger.info("a trial is not taken over: %s", reason)
         return None if reason else trial
@@ -733,18 +733,19 @@ class EffectsPart(RunPart):
         if not isinstance(call.call, CodeAction) or call.agent is not self._agent or call.by == "check":
             return await proceed()
         with self._trials.turns.running(call.call.code) as turn:
-            trial = await self._trials.taken_over(turn, call.call)
-            if trial is not None and turn is not None and turn.values is None:
-                words = TAKEN_OVER.format(time=duration(trial.effects.seconds))
-                call.emitter.put(Notice(content=words), tool_call_id=call.tool_call_id)
-            elif trial is None and turn is not None:
-                self._trials.drop(turn)  # its memory is the cell's
             try:
+                trial = await self._trials.taken_over(turn, call.call)
+                if trial is not None and turn is not None and turn.values is None:
+                    words = TAKEN_OVER.format(time=duration(trial.effects.seconds))
+                    call.emitter.put(Notice(content=words), tool_call_id=call.tool_call_id)
+                elif trial is None and turn is not None:
+                    self._trials.drop(turn)  # its memory is the cell's
                 return await proceed()
             finally:
-                if trial is not None and turn is not None:
+                kept = None if turn is None else self._trials.kept(turn)
+                if turn is not None and kept is not None:
                     self._trials.drop(turn)
-                    await self._trials.let_go(trial)
+                    await carry_out(self._trials.let_go(kept))
 
     async def closing(self, ending: RunResult, kernel: UsedKernel) -> None:
         """End running trials: their copies must not outlive the kernel's agent."""

@@ -24,7 +24,7 @@ from freeact_sub.system.closing import carry_out
 OUTPUTS_CHARS: Final = 4_000_000
 """Maximum size of outputs that are put out again."""
 TAKEN: Final = "freeact_guest.taken"
-FACTS: Final = frozenset(("against", "modules", "around", "random", "used", "installed"))
+FACTS: Final = frozenset(("against", "modules", "around", "random", "used", "installed", "result"))
 """Facts that a trial tells of itself (`taken.facts`)."""
 RESULT: Final = "_"
 """The variable with the value that a cell has put out."""
@@ -72,6 +72,7 @@ class KeptTrial:
     def is_harmless(self) -> bool:
         """Whether the cell changed nothing that was there: new variables do not count."""
         changed = any(change.what != "new" or change.imported for change in self.effects.variables)
+        changed = changed or not self.before.keys().isdisjoint(self._names)  # another object of the same value
         return self.is_whole and not (changed or self.effects.files or self.facts["around"] or not self.facts["installed"])
 
     @property
@@ -83,7 +84,8 @@ class KeptTrial:
     def _names(self) -> list[str]:
         """The variables that are not as they were."""
         new = [name for name, about in self.after.items() if (old := self.before.get(name)) is None or _differs(old, about)]
-        return [*new, *([RESULT] if any(isinstance(output, ExecuteResult) for output in self.outputs) else [])]
+        has_result = any(isinstance(output, ExecuteResult) for output in self.outputs) and not self.facts["result"]
+        return [*new, *([RESULT] if has_result else [])]
 
     async def plain_values(self) -> dict[str, Any]:
         """Return the new values of a harmless cell: data only, which has run no code here and runs none in the kernel.
@@ -144,7 +146,7 @@ class KeptTrial:
             "values": file,
             "data": dict(data or {}),
             "unasked": data is not None,
-            **{name: self.facts[name] for name in ("modules", "around", "random", "used")},
+            **{name: self.facts[name] for name in ("modules", "around", "random", "used", "result")},
         }
         return await own_cell(kernel, f"print(freeact.taken.ready({await write_value(plan, kernel)!r}), end='')")
 

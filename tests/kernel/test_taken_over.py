@@ -18,7 +18,10 @@ pytestmark = [
 ]
 SIDE = "open('runs', 'a').write('r')\n"
 LONG = f"threading.Event().wait(3)\n{SIDE}"
-SETUP = "import os, random, time, decimal, threading, numpy as np, pandas as pd\nx = [1]; twin = {'x': x}; gone = 1; a = np.arange(4)\nx"
+SETUP = (
+    "import os, random, time, decimal, threading, pathlib, signal, sys, xml, numpy as np, pandas as pd\n"
+    "x = [1]; twin = {'x': x}; gone = 1; a = np.arange(4)\nx"
+)
 
 
 def taken(events):
@@ -29,12 +32,12 @@ def taken(events):
 async def test_a_long_trial_is_the_run_of_its_cell(tmp_path):
     (tmp_path / "old").write_text("o")
     code = (
-        f"{LONG}class C: n = 0\nx.append(2); new = [x, C()]; del gone; b = a[1:]; a[2] = 9\n"
+        f"{LONG}class C: n = 0\nnew = [C(), [2]]; twice = [new[1]]; del gone; a = a[1:] * 3; b = a[1:]\n"
         "d = np.random.normal(); e = random.random(); os.remove('old'); os.mkdir('k')\n"
-        "print('out'); import colorsys; display({'text/html': '<b>h</b>', 'text/plain': 'h'}, raw=True)\nx"
+        "print('out'); import colorsys; display({'text/html': '<b>h</b>', 'text/plain': 'h'}, raw=True); random.gauss(0, 1)\nx"
     )
     show = (
-        "print(x, twin['x'] is x, new[0] is x, type(new[1]) is C, 'gone' in dir(), b, np.shares_memory(a, b), _ is x, Out[1] is x,\n"
+        "print(x, twin['x'] is x, twice[0] is new[1], type(new[0]) is C, 'gone' in dir(), b, np.shares_memory(a, b), _ is x, Out[1] is x,\n"
         "      sorted(Out), len(In), In[2][:10], 'colorsys' in dir(), d != np.random.normal(), e != random.random())"
     )
     async with asking(tmp_path, SETUP, code, show) as question:
@@ -52,11 +55,11 @@ async def test_a_long_trial_is_the_run_of_its_cell(tmp_path):
     assert (tmp_path / "runs").read_text() == "r"
     assert (tmp_path / "k").is_dir()
     _, ran, shown = of_kind(question.events, CodeExecutionOutput)
-    assert (ran.text, ran.status, ran.seconds < effects.seconds) == ("out\nh\n[1, 2]", "ok", True)
+    assert (ran.text, ran.status, ran.seconds < effects.seconds) == ("out\nh\n[1]", "ok", True)
     kinds = [type(chunk.output).__name__ for chunk in of_kind(question.events, CodeExecutionOutputChunk)]
     assert kinds == ["ExecuteResult", "StreamText", "DisplayData", "ExecuteResult", "StreamText"]
-    same = "True True True False [1 9 3] True True True [1, 2] 4 threading. True True True"
-    assert shown.text == f"[1, 2] {same}"
+    same = "True True True False [6 9] True True True [1, 2] 4 threading. True True True"
+    assert shown.text == f"[1] {same}"
     ended = of_kind(question.events, AgentFinished)[0]
     assert (ended.files_written, ended.files_removed) == (("runs",), ("old",))
     assert [receipt.status for receipt in ended.receipts.cells] == ["ok", "ok", "ok"]
@@ -76,30 +79,46 @@ UNLIKE_A_RUN = {
     "an open file": "np.kept = open('there')",
     "a temporary file": "import tempfile; tempfile.mkstemp()",
     "a list that a module holds": "held.append(1)",
+    "a value that others hold": "a[2] = 9",
+    "a value that was put out": "Out[2].append(1)",
+    "a new name of a module": "pd.new = 1",
+    "a new name of a library's class": "pathlib.Path.new = 1",
+    "a new name of a class": "C.new = 1",
+    "something deep in a class": "C.deep['a']['b']['c'] = 1",
+    "the mask of files": "os.umask(0o077)",
+    "a signal handler": "signal.signal(signal.SIGUSR1, print)",
+    "the limit of recursion": "sys.setrecursionlimit(5000)",
 }
 
 
 async def test_a_trial_that_does_more_than_it_can_show_is_not_harmless(tmp_path):
     (tmp_path / "there").touch()
     setup = (
-        f"{SETUP}\nclass C: n = 0\ndef counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
+        f"{SETUP}\nclass C: n, deep = 0, {{'a': {{'b': {{}}}}}}\ndef counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
         "count = counter(); pd.held = held = []"
     )
-    async with asking(tmp_path, setup, "1") as question:
+    async with asking(tmp_path, setup, "[1]", "1") as question:
+        (await question()).approve()
         (await question()).approve()
         request = await question()
         assert (await request.effects_ready("np.random.normal(), random.random()")).harmless
+        wrong = []
         for name, code in UNLIKE_A_RUN.items():
             effects = await request.effects_ready(code)
-            assert (effects.status, effects.harmless) == ("done", False), (name, effects)
+            if (effects.status, effects.harmless) != ("done", False):
+                wrong.append((name, effects))
         request.approve()
         assert await question() is None
+    assert not wrong
 
 
 RUNS_AGAIN = {
     "too fast": SIDE,
     "an option of a library": f"{LONG}pd.set_option('display.max_rows', 7)",
     "a value that cannot be pickled": f"{LONG}lock = threading.Lock()",
+    "a value changed in place, which others may hold": f"{LONG}a[1] = 9",
+    "a new value with a part of another": f"{LONG}more = [x]",
+    "an output with a part of another": f"{LONG}[x]",
 }
 
 
@@ -110,7 +129,7 @@ async def test_a_trial_that_cannot_be_taken_over_runs_again(tmp_path):
             assert (await request.effects_ready()).status == "done"
             request.approve()
     assert taken(question.events) == 0
-    assert (tmp_path / "runs").read_text() == "rrr"
+    assert (tmp_path / "runs").read_text() == "r" * len(RUNS_AGAIN)
 
 
 async def test_what_changes_after_the_trial_has_the_cell_run(tmp_path):
@@ -147,11 +166,13 @@ ASKED = {
     "a program": "!ls",
     "a function, which is no data": "f = lambda: 1",
     "a part of another variable": "part = twin['x']",
+    "a module that was not there": "import xml.dom.minidom",
+    "another object of the same value": "same = str(1000)",
 }
 
 
 async def test_cells_that_change_nothing_run_unasked_once_a_person_has_said_so(tmp_path):
-    setup = f"{SETUP}\ndf = pd.DataFrame({{'a': range(100)}}); df"
+    setup = f"{SETUP}\nsame = str(1000); df = pd.DataFrame({{'a': range(100)}}); df"
     codes = [setup, "df.head()", *UNASKED.values(), *ASKED.values(), "df.shape"]
     async with asking(tmp_path, *codes) as question:
         (await question()).approve()
@@ -169,3 +190,30 @@ async def test_cells_that_change_nothing_run_unasked_once_a_person_has_said_so(t
     assert outputs[3:5] == ["4950", "4950 [98, 99] (5, 1) 6 True"]
     assert outputs[-1] == "(100, 1)"
     assert (tmp_path / "runs").read_text() == "r"
+
+
+FORGES = """t = sys.modules['freeact_guest.taken']
+def made_up(*args, told=t.facts): return told(*args) | {}
+t.facts = made_up"""
+MADE_UP = {
+    "imported from the workspace": "{'modules': ['of_workspace.part']}",
+    "a program of Python": "{'modules': ['unittest.__main__']}",
+    "a place outside of a generator": "{'random': {'python': 5, 'numpy': ['MT19937', [1] * 624, 10**9, 0, 0.0]}}",
+}
+
+
+async def test_what_a_cell_that_nobody_has_seen_makes_up_runs_nothing_in_the_kernel(tmp_path):
+    (tmp_path / "of_workspace").mkdir()
+    (tmp_path / "of_workspace" / "__init__.py").write_text("import sys; sys.pwned = True")
+    codes = [f"exec({FORGES.format(facts)!r}, {{'sys': sys}})" for facts in MADE_UP.values()]
+    show = "print(hasattr(sys, 'pwned'), 'unittest.__main__' in sys.modules, np.random.rand() < 1)"
+    async with asking(tmp_path, f"{SETUP}; import unittest", "1", *codes, show) as question:
+        (await question()).approve()
+        first = await question()
+        await first.effects_ready()
+        first.decide(Decision(allowed=True, remember="session", pattern=HARMLESS))
+        while (request := await question()) is not None:
+            assert request.headless, request.effects
+    outputs = [output.text for output in of_kind(question.events, CodeExecutionOutput)]
+    assert outputs[-1] == "False False True"
+    assert of_kind(question.events, AgentFinished)[-1].status == "completed"

@@ -2,11 +2,14 @@
 
 A real run changes more than variables and files: options of libraries, the environment, a random generator. The trial says
 what else it has changed (`surroundings`), and is taken over only where that is nothing, or what importing its modules does
-here as well. The cell itself then runs as ever, with its number, its place in `In` and its hooks; only its code is replaced
-(`StandIn`) by one call that puts out what the trial put out, and brings its values.
+here as well. It brings new objects only: nobody can find all that hold an object which was there before. The cell itself
+then runs as ever, with its number, its place in `In` and its hooks; only its code is replaced (`StandIn`) by one call that
+puts out what the trial put out, and brings its values.
 """
 
+import _locale
 import ast
+import atexit
 import contextlib
 import contextvars
 import gc
@@ -14,14 +17,16 @@ import importlib.util
 import os
 import random
 import resource
+import signal
 import sys
 import threading
+import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from . import descriptors, state, used, values
-from .saved.groups import LEAF, Groups, contents_of
+from .saved.groups import LEAF, Groups, contents_of, parts_of_class
 from .saved.imported import Imported
 
 KERNELS_OWN = {
@@ -31,9 +36,12 @@ KERNELS_OWN = {
 """Packages that change with each cell, besides the names that begin with `freeact_`."""
 LEFT_OUT = {
     *(f"sys.{name}" for name in ("excepthook", "displayhook", "modules", "path_importer_cache", "last_exc", "last_type")),
-    *("sys.last_value", "sys.last_traceback", "os.environ", "os.environb", "posix.environ"),
+    *("sys.last_value", "sys.last_traceback", "os.environ", "os.environb", "posix.environ", "random._inst"),
 }
 """Names that do so, or are compared by their values."""
+SECONDS = 0.2
+"""Time limit to compare contents of functions, classes and outputs."""
+ATTRIBUTES = type.__dict__["__dict__"].__get__
 ITEMS, LEVELS = 2000, 2
 """Largest number of items of a container that is looked into, and levels below a name of a module."""
 LEAVES = (type(None), bool, int, float, complex, str, bytes, type, types.FunctionType, types.BuiltinFunctionType)
@@ -67,10 +75,11 @@ def facts(shell: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> di
     return {
         "against": next(reasons_against(before, after), ""),
         "modules": (modules := [name for name in sys.modules if name not in noted["modules"] and not is_of_kernel(name)]),
-        "installed": all(map(is_installed, modules)),
+        "installed": all(is_known(name, noted["modules"]) for name in modules),
         "around": [*changes(noted["around"], surroundings(shell))],
         "random": random_states(),
         "used": noted["used"],
+        "result": next((name for name, each in state.variables(shell).items() if each is shell.user_ns.get(RESULT)), ""),
     }
 
 
@@ -83,8 +92,9 @@ def reasons_against(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iter
     if left := things() - noted["left"]:
         yield f"it leaves {min(left)}"
     for name in before.keys() & after.keys():
-        if before[name]["id"] == after[name]["id"] and not (before[name]["digest"] and after[name]["digest"]):
-            yield f"it may have changed {name} in place, which cannot be seen"
+        old, new = before[name]["digest"], after[name]["digest"]
+        if before[name]["id"] == after[name]["id"] and not (old and old == new):
+            yield f"it changes {name} in place, or may have done so, and others may hold it as well"
 
 
 def things() -> set[str]:
@@ -121,22 +131,61 @@ def surroundings(shell: Any) -> dict[str, Any]:
         "the number of environment variables": sorted(environment),
         "contextvars": (context := dict(contexts())),
         "the number of contextvars": [*context],
+        **of_process(),
         "IPython's events": marks(shell.events.callbacks, LEVELS),
         "IPython's magics": [len(kind) for kind in shell.magics_manager.magics.values()],
         "IPython's transformers": [len(shell.ast_transformers), len(shell.input_transformers_post)],
         "IPython's formatters": [len(each.type_printers) for each in shell.display_formatter.formatters.values()],
     }
-    for name, value in state.variables(shell).items():
+    present, deadline = state.variables(shell), time.monotonic() + SECONDS
+    for name, value in present.items():
         if isinstance(value, state.FUNCTIONS) and value.__module__ == "__main__":
-            inside = contents_of(value) if isinstance(value, types.FunctionType) else []
-            found[name] = marks({**vars(value), **{str(at): each for at, each in enumerate(inside)}}, LEVELS)
+            found[name] = definition(value, deadline)
+    ids = {*map(id, present.values())}
+    found |= {f"Out[{at}]": content(value, deadline) for at, value in shell.user_ns["_oh"].items() if id(value) not in ids}
     for name, module in list(sys.modules.items()):
         if not is_of_kernel(name):
             names = getattr(module, "__dict__", None)
-            for key, value in [*names.items()] if type(names) is dict else ():
-                if not (key.startswith("__") or isinstance(value, types.ModuleType) or f"{name}.{key}" in LEFT_OUT):
-                    found[f"{name}.{key}"] = marks(value, LEVELS)
+            own = {
+                key: value for key, value in (names if type(names) is dict else {}).items() if is_compared(name, key, value)
+            }
+            found[f"the names of {name}"] = [*own]
+            found |= {f"{name}.{key}": marks(value, LEVELS, name) for key, value in own.items()}
     return found
+
+
+def is_compared(module: str, name: Any, value: Any) -> bool:
+    """Whether a name of a module is looked at."""
+    return not (isinstance(value, types.ModuleType) or str(name).startswith("__") or f"{module}.{name}" in LEFT_OUT)
+
+
+def of_process() -> dict[str, Any]:
+    """Return what Linux and Python keep for the whole process."""
+    with open("/proc/self/status") as file:
+        mask = next(line for line in file if line.startswith("Umask"))
+    return {
+        "the mask of file modes": mask,
+        "signal handlers": [signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGINT}],
+        "functions at exit": atexit._ncallbacks(),  # noqa: SLF001  # nothing else tells
+        "Python's switches": [sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled(), gc.get_threshold()],
+        "the tracing": [id(sys.gettrace()), id(sys.getprofile())],
+        "the locale": _locale.setlocale(_locale.LC_ALL),
+        "the priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "limits": [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")],
+    }
+
+
+def definition(value: Any, deadline: float) -> list[Any]:
+    """Return marks of a function or class of a cell, and of what it holds."""
+    if isinstance(value, type):
+        return [*vars(value), *map(id, vars(value).values()), content([*parts_of_class(value)], deadline)]
+    parts = [*contents_of(value), value.__defaults__, value.__kwdefaults__, vars(value)]
+    return [id(value.__code__), content(parts, deadline)]
+
+
+def content(value: Any, deadline: float) -> Any:
+    """Return a digest of a value, or else what equals no other."""
+    return state.digest_of(value, deadline)[0] or time.monotonic_ns()
 
 
 def is_of_kernel(module: Any) -> bool:
@@ -151,8 +200,10 @@ def contexts() -> Iterator[tuple[str, str]]:
             yield variable.name, f"{id(value)} {value if type(value).__module__ == 'decimal' else ''}"
 
 
-def marks(value: Any, levels: int) -> Any:
-    """Return what tells a value from others: its id, and below a container or a plain object those of its items."""
+def marks(value: Any, levels: int, module: str = "") -> Any:
+    """Return what tells a value from others: its id, and those of the items of a container, a plain object, a class."""
+    if module and issubclass(type(value), type) and ATTRIBUTES(value).get("__module__") == module:
+        return [id(value), *map(id, ATTRIBUTES(value).values())]
     if levels and not isinstance(value, LEAVES) and not is_of_kernel(type(value).__module__):
         if isinstance(value, dict) and len(value) <= ITEMS:
             return {key if type(key) is str else id(key): marks(item, levels - 1) for key, item in [*dict.items(value)]}
@@ -175,31 +226,23 @@ def changes(before: Any, after: Any, name: str = "") -> Iterator[str]:
 
 
 def write(file: str, names: list[str], salt: str) -> str:
-    """Write changed variables, and those that share objects with them. Return why that cannot be; empty: it is done."""
-    shell = state.shell_here()
-    groups, present = Groups(shell.user_ns, lambda: None), state.variables(shell)
-    if RESULT in names:
-        present[RESULT] = shell.user_ns[RESULT]
-    found = [group for group in groups.of(present) if not {*names}.isdisjoint(group)]
-    known = {id(each) for each in (present, shell.user_ns, shell.user_ns["_oh"], state.earlier, vars(shell.displayhook))}
-    for name in {name for group in found for name in group} & state.earlier.keys():
-        if present[name] is state.earlier[name] and not isinstance(present[name], state.FUNCTIONS):
-            for holder in gc.get_referrers(present[name]):
-                is_own = isinstance(holder, types.FrameType) or is_of_kernel(type(holder).__module__)
-                if is_own or id(holder) in known or id(holder) in groups.owner:
-                    continue
-                return f"something that is no variable holds {name} as well"
-    state.write_to(file, [name for group in found for name in group], salt)
+    """Write new values of variables. Return why that cannot be; empty: it is done."""
+    if shares(names):
+        return "its values share objects with others"
+    state.write_to(file, names, salt)
     return ""
 
 
 def shares(names: list[str]) -> bool:
-    """Whether new variables share objects with others."""
+    """Whether new values share objects with others."""
     shell, pandas = state.shell_here(), sys.modules.get("pandas")
     groups = Groups(shell.user_ns, lambda: None)
     if pandas is not None and pandas.__version__.partition(".")[0] not in ("0", "1", "2"):
-        groups.kinds |= dict.fromkeys((pandas.DataFrame, pandas.Series), LEAF)  # they copy what they share before they write
-    return any({*group} - {*names} and {*group} & {*names} for group in groups.of(state.variables(shell)))
+        groups.kinds |= dict.fromkeys(
+            (pandas.DataFrame, pandas.Series, pandas.Index, pandas.RangeIndex), LEAF
+        )  # copied on write
+    present = state.variables(shell) | {name: shell.user_ns[name] for name in names}
+    return any({*group} - {*names} and {*group} & {*names} for group in groups.of(present))
 
 
 # --- in the kernel
@@ -241,16 +284,16 @@ def ready(file: str) -> str:
     if plan["unasked"] and (clash := found.keys() & shell.user_ns.keys() - {RESULT}):
         return f"{min(clash)} is there by now"
     ready_for[:] = [(plan, found)]
-    shell.ast_transformers = [*shell.ast_transformers, StandIn(shell, plan["code"])]
+    shell.ast_transformers = [StandIn(shell, plan["code"]), *shell.ast_transformers]  # before others change the code
     return ""
 
 
 def imported(plan: dict[str, Any], shell: Any) -> str:
     """Import what the trial has imported. Return why the kernel is not as the trial then; empty: it is."""
-    before = surroundings(shell) if plan["around"] else {}
+    before, known = surroundings(shell) if plan["around"] else {}, {*sys.modules}
     for name in plan["modules"]:
-        if plan["unasked"] and not is_installed(name):
-            return f"{name} is not installed"
+        if plan["unasked"] and not is_known(name, known):
+            return f"it imports {name}"
         try:
             importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001  # border: code of a module
@@ -259,12 +302,22 @@ def imported(plan: dict[str, Any], shell: Any) -> str:
     return f"it changes {min(more)}" if more else ""
 
 
-def is_installed(name: str) -> bool:
-    """Whether a module is Python's own, or of an installed package."""
+def is_known(name: str, known: Collection[str]) -> bool:
+    """Whether a module is part of an installed package that has been imported: nobody has seen the code that names it."""
+    parts = name.split(".")
     try:
-        spec = importlib.util.find_spec(name)
+        return (
+            parts[0] in known
+            and parts[-1] != "__main__"
+            and all(is_installed(".".join(parts[:count])) for count in range(1, len(parts) + 1))  # the outer ones first
+        )
     except (ImportError, ValueError):
         return False
+
+
+def is_installed(name: str) -> bool:
+    """Whether a module is Python's own, or of an installed package. Imports the packages above it."""
+    spec = importlib.util.find_spec(name)
     return spec is not None and (spec.origin in ("built-in", "frozen") or IMPORTED.is_own(str(spec.origin)))
 
 
@@ -280,17 +333,16 @@ def run() -> None:
     plan, found = ready_for.pop()
     shell = state.shell_here()
     result = found.pop(RESULT, None)
-    for name, value in found.items():  # an object that was put out before is the same one as ever
-        old = shell.user_ns.get(name)
-        for place in (shell.user_ns, shell.user_ns["_oh"]):
-            for key in [key for key, other in place.items() if old is not None and other is old]:
-                place[key] = value
-        shell.user_ns[name] = value
+    shell.user_ns.update(found)
     for name in plan["deleted"]:
         shell.user_ns.pop(name, None)
-    random.setstate(json_tuple(plan["random"]["python"]))
-    if "numpy" in plan["random"] and "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].set_state(tuple(plan["random"]["numpy"]))
+    if plan["result"]:
+        result = shell.user_ns.get(plan["result"])
+    with contextlib.suppress(Exception):  # border: a cell that no person has seen may have made it up
+        random.setstate(json_tuple(plan["random"]["python"]))
+        kind, keys, position, *more = plan["random"].get("numpy", ("", (), -1))
+        if "numpy.random" in sys.modules and 0 <= position <= len(keys):  # numpy reads anywhere else as well
+            sys.modules["numpy.random"].set_state((kind, keys, position, *more))
     for kind, data in plan["outputs"]:
         put_out(shell, kind, data, result)
     for report in plan["used"]:
