@@ -197,8 +197,6 @@ def made_up(*args, told=t.facts): return told(*args) | {}
 t.facts = made_up"""
 MADE_UP = {
     "imported from the workspace": "{'modules': ['of_workspace.part']}",
-    "a program of Python": "{'modules': ['unittest.__main__']}",
-    "a place outside of a generator": "{'random': {'python': 5, 'numpy': ['MT19937', [1] * 624, 10**9, 0, 0.0]}}",
 }
 
 
