@@ -166,7 +166,7 @@ ASKED = {
     "a program": "!ls",
     "a function, which is no data": "f = lambda: 1",
     "a part of another variable": "part = twin['x']",
-    "a module that was not there": "import xml.dom.minidom",
+    "a module that was not there": "import colorsys; del colorsys",
     "another object of the same value": "same = str(1000)",
 }
 
