@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import atexit
 import inspect
 import threading
 
@@ -34,6 +35,7 @@ PLACES = {
     ZMQInteractiveShell: "_showtraceback _last_traceback _last_traceback_during_displayhook",
     argparse.ArgumentParser: "_check_value",
     asyncio.Task: "_log_traceback",
+    atexit: "_ncallbacks",
     asyncio.tasks: "_leave_task",
     asyncio: "_set_running_loop",
     cloudpickle.cloudpickle: (
@@ -43,7 +45,7 @@ PLACES = {
     threading: "_register_atexit",
 }
 """By the class or module that has them. Those of classes may be set in their methods only."""
-LIMIT = 39
+LIMIT = 40
 OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
 
 

@@ -1,4 +1,4 @@
-"""Private names of ipykernel, IPython and asyncio that the code in a kernel uses; each function says what for.
+"""Private names of ipykernel, IPython, asyncio and atexit that the code in a kernel uses; each function says what for.
 
 Nothing public tells or changes this state. Where a library has another name for it, the function does nothing, or answers as
 it mostly would: a process that a cell forks may then print a text twice, the error of a forgotten task is told late, and an
@@ -6,6 +6,7 @@ interrupt may end the kernel.
 """
 
 import asyncio
+import atexit
 import collections
 import functools
 import io
@@ -122,3 +123,8 @@ def give_up(task: Any) -> bool:
         return False
     GIVEN_UP.add(task)
     return True
+
+
+def number_at_exit() -> int:
+    """Return the number of functions that Python calls at its end."""
+    return getattr(atexit, "_ncallbacks", int)()

@@ -9,7 +9,6 @@ puts out what the trial put out, and brings its values.
 
 import _locale
 import ast
-import atexit
 import contextlib
 import contextvars
 import gc
@@ -26,6 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from . import descriptors, state, used, values
+from .borrowed_kernel import number_at_exit
 from .saved.groups import LEAF, Groups, contents_of, parts_of_class
 from .saved.imported import Imported
 
@@ -166,7 +166,7 @@ def of_process() -> dict[str, Any]:
     return {
         "the mask of file modes": mask,
         "signal handlers": [signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGINT}],
-        "functions at exit": atexit._ncallbacks(),  # noqa: SLF001  # nothing else tells
+        "functions at exit": number_at_exit(),
         "Python's switches": [sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled(), gc.get_threshold()],
         "the tracing": [id(sys.gettrace()), id(sys.getprofile())],
         "the locale": _locale.setlocale(_locale.LC_ALL),
