@@ -13,11 +13,12 @@ import pytest
 from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, chat, environment
 from support.terminal import CTRL_D, READY, Terminal
+from support.thorough import THOROUGH
 
 from freeact_sub.sessions import session_store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.slow]
-TIMES = 20
+TIMES = 20 if THOROUGH else 6
 SEED = int(os.environ.get("KILL_SEED", "") or random.randrange(10**6))
 """Which kills, and when: printed, and set by `KILL_SEED` for the same again."""
 CODE = "sum(range(2 * 10**7)); print('the cell', 'ran')"
