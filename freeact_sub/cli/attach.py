@@ -1,6 +1,7 @@
 """Conversations at work without a terminal: `freeact-sub attach`, `kill`, and the beginning of `run --detach`."""
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from freeact_sub.cli.commands import Settings
 
 KILL_SECONDS: Final = END_SECONDS + 5
+USUAL_TERM: Final = "xterm-256color"
 STATES: Final = {"working": "working", "waiting": "waiting for you", "done": "open"}
 
 
@@ -30,6 +32,7 @@ def begin_detached() -> Link | int:
     if host is None:
         raise ConfigError("--detach is not possible here: no pseudo-terminal, or no private folder for sessions")
     if isinstance(host, Link):
+        os.environ.setdefault("TERM", USUAL_TERM)  # a caller without a terminal has none, and those that attach do
         return host
     status, session = wait_until_begun(host)
     if session:
