@@ -122,7 +122,7 @@ def test_every_keystroke_from_an_empty_home_to_an_answer(start: Start, home: Pat
         "> openai-chat:qwen3:8b  ", f"now · Ollama at 127.0.0.1:{port}", "  openai:gpt-6.1-terra ", "Enter takes it"
     )
     terminal.press("llama" + ENTER)
-    terminal.wait_at_bottom("model openai-chat:llama4 · from the next prompt", READY)
+    terminal.wait_at_bottom(f"model openai-chat:llama4 (Ollama at 127.0.0.1:{port}) · from the next prompt", READY)
     terminal.enter("And now?")
     terminal.wait_for_match(r"(?s)has 3 rows.*And now.*has 3 rows")
     terminal.enter("/exit")
