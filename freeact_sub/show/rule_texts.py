@@ -4,11 +4,11 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from freeact_sub.approvals import Policy, Verdict, decide, decide_in_time, load_rules
 from freeact_sub.approvals.policy import Rule
-from freeact_sub.calls import CALLS, HARMLESS, Call, CodeAction, HarmlessCode, ShellCommand, ToolCall
+from freeact_sub.calls import CALLS, Call, CodeAction, HarmlessCode, ShellCommand, ToolCall
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels.wall.sandbox import support
@@ -42,10 +42,17 @@ def rules_text(config: Config) -> str:
     return "\n".join(lines)
 
 
-def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
-    """Return the source of the rule by which cells run unasked in a mode that asks about them; empty: they are asked about.
+class CodeRule(NamedTuple):
+    """A rule by which cells run unasked in a mode that asks about them."""
 
-    It begins with `HARMLESS` and a space if only cells that change nothing run unasked.
+    source: str
+    """The file of the rule, or words for the session."""
+    is_for_harmless: bool
+    """Whether only cells that change nothing run unasked."""
+
+
+def code_rule(config: Config, session: Iterable[Rule] = ()) -> CodeRule | None:
+    """Return the rule by which cells run unasked in a mode that asks about them. None: they are asked about.
 
     Args:
         config: The settings, with the present mode.
@@ -55,12 +62,13 @@ def code_rule(config: Config, session: Iterable[Rule] = ()) -> str:
         ConfigError: A file with rules is wrong.
     """
     if config.mode not in ASKS_ABOUT_CODE:
-        return ""
+        return None
     policy = policy_of(config).with_session(session)
     ruling, harmless = (decide(kind(code="x"), policy) for kind in (CodeAction, HarmlessCode))
-    if ruling.verdict != "allow" and harmless.verdict == "allow" and config.mode == "ask" and config.effects.enabled:
-        return f"{HARMLESS} {harmless.source}"
-    return ruling.source if ruling.verdict == "allow" else ""
+    if ruling.verdict == "allow":
+        return CodeRule(ruling.source, is_for_harmless=False)
+    is_tried = config.mode == "ask" and config.effects.enabled
+    return CodeRule(harmless.source, is_for_harmless=True) if is_tried and harmless.verdict == "allow" else None
 
 
 def policy_of(config: Config) -> Policy:

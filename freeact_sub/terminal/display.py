@@ -23,7 +23,6 @@ from rich.text import Text
 from freeact_sub import events as ev
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, short_id
-from freeact_sub.calls import HARMLESS
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import FreeactError
 from freeact_sub.extras import require_extra
@@ -60,6 +59,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo
     from freeact_sub.sessions import SessionStore, StoredAgent, StoredSession
+    from freeact_sub.show.rule_texts import CodeRule
     from freeact_sub.terminal.surface import PlainScreen
 
 
@@ -633,6 +633,8 @@ def _drawn(changes: dict[str, Counts]) -> Text:
     return Text("\n").join(lines)
 
 
-def _unasked(code_rule: str) -> str:
+def _unasked(code_rule: "CodeRule | None") -> str:
     """Return the mark of a mode in which code runs unasked, or only code that changes nothing."""
-    return ", not harmless" if code_rule.startswith(HARMLESS) else "*" if code_rule else ""
+    if code_rule is None:
+        return ""
+    return ", not harmless" if code_rule.is_for_harmless else "*"

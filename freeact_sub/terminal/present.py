@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agent import Agent
     from freeact_sub.agents import AgentInfo, Run
     from freeact_sub.sessions import SessionStore, StoredSession
+    from freeact_sub.show.rule_texts import CodeRule
     from freeact_sub.terminal.run_once import OpenSession
 
 
@@ -315,7 +316,7 @@ class Present:
     wanted: dict[str, Any] = field(default_factory=dict)
     """Settings (`mode`, `MODEL`) that the person has chosen, for the agents that are opened from now on."""
 
-    _code_rule: tuple[Any, str] = (None, "")
+    _code_rule: "tuple[Any, CodeRule | None]" = (None, None)
     """The inputs of the last `code_rule`, and its result."""
     typed: dict[str, str] = field(default_factory=dict)
     """The typed lines, by the prompts that were made of them."""
@@ -336,19 +337,19 @@ class Present:
         return self.agent.mode if self.agent is not None else self.wanted.get("mode", self.config.mode)
 
     @property
-    def code_rule(self) -> str:
-        """The place of the rule by which cells run unasked, although the mode asks; empty: they are asked about."""
+    def code_rule(self) -> "CodeRule | None":
+        """The rule by which cells run unasked, although the mode asks. None: they are asked about."""
         session = self.agent.allowed if self.agent is not None else ()
         marks = tuple(map(_changed, self.config.permission_files))
         if not session and not any(marks):
-            return ""
+            return None
         if self._code_rule[0] != (key := (self.mode, session, marks)):
             from freeact_sub.show.rule_texts import code_rule  # noqa: PLC0415  # slow to import
 
-            source = self._code_rule[1]
+            rule = self._code_rule[1]
             with suppress(ConfigError):  # a file is being changed: its last rules count
-                source = code_rule(self.config.model_copy(update={"mode": self.mode}), session)
-            self._code_rule = (key, source)
+                rule = code_rule(self.config.model_copy(update={"mode": self.mode}), session)
+            self._code_rule = (key, rule)
         return self._code_rule[1]
 
     @property

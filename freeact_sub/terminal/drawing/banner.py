@@ -3,20 +3,22 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from freeact_sub import __version__
-from freeact_sub.calls import HARMLESS
 from freeact_sub.config.project_texts import is_nested
 from freeact_sub.config.schema import ON_THIS_MACHINE, Config
 from freeact_sub.errors import UnusablePythonError
 from freeact_sub.modes import Mode
 from freeact_sub.pythons.about import packages_text, version_and_packages
 from freeact_sub.text import counted, visible
+
+if TYPE_CHECKING:  # slow to import
+    from freeact_sub.show.rule_texts import CodeRule
 
 MODES: dict[Mode, str] = {
     "plan": "writes nothing, and runs nothing without asking",
@@ -26,27 +28,25 @@ MODES: dict[Mode, str] = {
 }
 
 
-def mode_words(mode: Mode, code_rule: str, workspace: Path) -> str:
-    """Return a mode and its meaning. Args: code_rule: the place of the rule by which code runs unasked (`code_rule`)."""
-    if not code_rule:
+def mode_words(mode: Mode, code_rule: "CodeRule | None", workspace: Path) -> str:
+    """Return a mode and its meaning. Args: code_rule: the rule by which code runs unasked in it."""
+    if code_rule is None:
         return f"{mode}: {MODES[mode]}"
-    what = "code runs unasked"
-    if code_rule.startswith(f"{HARMLESS} "):
-        what, code_rule = "cells that change nothing run unasked", code_rule.removeprefix(f"{HARMLESS} ")
-    source = _short(Path(code_rule), workspace) if Path(code_rule).is_absolute() else code_rule
-    return f"{mode}: {MODES[mode]}, but {what} ({visible(source)})"
+    runs = "cells that change nothing run unasked" if code_rule.is_for_harmless else "code runs unasked"
+    source = _short(Path(code_rule.source), workspace) if Path(code_rule.source).is_absolute() else code_rule.source
+    return f"{mode}: {MODES[mode]}, but {runs} ({visible(source)})"
 
 
 NEW_SESSION: Final = " (--continue resumes the last one)"
 
 
-def banner(config: Config, session: str, code_rule: str = "") -> RenderableType:
+def banner(config: Config, session: str, code_rule: "CodeRule | None" = None) -> RenderableType:
     """Return the facts, and the way to get help. Args: see `facts`."""
     hint = Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold")
     return Group(facts(config, session, code_rule), hint)
 
 
-def facts(config: Config, session: str, code_rule: str = "") -> RenderableType:
+def facts(config: Config, session: str, code_rule: "CodeRule | None" = None) -> RenderableType:
     """Return name, version, model, mode, folder, Python and session.
 
     Args:
