@@ -128,6 +128,16 @@ def lines_to_compare(before: str, after: str) -> tuple[list[str], list[str]]:
     return texts[0], texts[1]
 
 
+def diff_lines(path: str, before: str | None, after: str | None) -> list[str]:
+    """Return the lines of a diff of one file, with two lines around each change. Args: before, after: None: no file."""
+    import difflib  # noqa: PLC0415  # few need it
+
+    old, new = lines_to_compare(before or "", after or "")
+    old_name = "/dev/null" if before is None else whole_line(f"a/{path}")
+    new_name = "/dev/null" if after is None else whole_line(f"b/{path}")
+    return [*map(whole_line, difflib.unified_diff(old, new, old_name, new_name, lineterm="", n=2))]
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 turn` or `1,234 turns`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

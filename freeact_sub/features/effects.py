@@ -17,7 +17,6 @@ it is reached folder by folder, without following a link.
 
 import asyncio
 import contextlib
-import difflib
 import json
 import logging
 import os
@@ -53,7 +52,7 @@ from freeact_sub.kernels.taking_over import FACTS, KeptTrial
 from freeact_sub.kernels.variable_reports import REPORT_BYTES, compared, explained, parsed, told
 from freeact_sub.kernels.wire.output import short_traceback
 from freeact_sub.system.closing import carry_out
-from freeact_sub.text import cut, duration, lines_to_compare, one_line, visible, whole_line
+from freeact_sub.text import cut, diff_lines, duration, one_line, visible
 
 SHOWN: Final = 100
 """Maximum paths to show; the last one tells how many more there are."""
@@ -172,15 +171,10 @@ def _attributes(descriptor: int) -> dict[str, bytes]:
 
 
 def _diff(path: str, old: _Standing | None, new: _Standing | None) -> str:
-    before, after = ("" if entry is None else entry.text for entry in (old, new))
-    if before is None or after is None:
+    if any(entry is not None and entry.text is None for entry in (old, new)):
         return ""
-    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
-    old_lines, new_lines = lines_to_compare(before, after)
-    old_name, new_name = map(whole_line, names)
-    diff = difflib.unified_diff(old_lines, new_lines, old_name, new_name, lineterm="", n=2)
-    lines = [*diff]
-    shown = [cut(whole_line(line), LINE_CHARS) for line in lines[:DIFF_LINES]]
+    lines = diff_lines(path, *(None if entry is None else entry.text for entry in (old, new)))
+    shown = [cut(line, LINE_CHARS) for line in lines[:DIFF_LINES]]
     if len(lines) > DIFF_LINES:
         shown.append(f"… {len(lines) - DIFF_LINES:,} more lines")
     return "\n".join(shown)

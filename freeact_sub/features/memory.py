@@ -7,7 +7,6 @@ the file as it was when the root was made: their system prompts stay the same fo
 """
 
 import asyncio
-import difflib
 import re
 import time
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError
 from freeact_sub.events.answers import Effects, FileEffect
 from freeact_sub.system.safe_files import beneath, locked_folder, make_folder, replace_beneath
-from freeact_sub.text import lines_to_compare, one_line, whole_line
+from freeact_sub.text import diff_lines, one_line
 from freeact_sub.tools import PlainTool, Tool, ToolContext, ToolResult
 
 MAX_TOKENS: Final = 2_000
@@ -152,9 +151,9 @@ class MemoryAdviser(Adviser):
             after = with_fact(before, fact)
         except (OSError, FreeactError):  # the call says so
             return None
-        old, new = lines_to_compare(prose_of_file(before or b""), prose_of_file(after))
-        names = ("/dev/null" if before is None else f"a/{MEMORY_FILE}", f"b/{MEMORY_FILE}")
-        diff = "\n".join(map(whole_line, difflib.unified_diff(old, new, *names, lineterm="", n=2)))
+        diff = "\n".join(
+            diff_lines(str(MEMORY_FILE), None if before is None else prose_of_file(before), prose_of_file(after))
+        )
         what = FileEffect(path=str(MEMORY_FILE), what="added" if before is None else "changed", diff=diff)
         return Effects(status="done", files=(what,)) if diff else None
 
