@@ -397,12 +397,12 @@ def _without_word(name: str) -> str:
 def unfounded_files(
     answer: str, workspace: Path, files: RunFiles | None, conversation: Sequence[ModelMessage]
 ) -> tuple[str, ...]:
-    """Return the names of files for which an answer has no ground.
+    """Return the names of missing files in an answer that nothing in the conversation explains.
 
     Names in code marks and links count one by one, others only if none of all names exists. Blocks of code are examples. A
-    name has its ground in a result of a call, and in a file that the run has written: a program may write it later. One that
-    both prompt and code name was looked for. Of one that no code names the model knows that it is not there, if a pattern in
-    code fits it, or a result lists its folder: it is said to be missing, or proposed.
+    result of a call explains a name, and so does a file that the run has written: a program may write it later. The model
+    has looked for a file that both prompt and code name. If no code names it, but a pattern in code fits it or a result
+    lists its folder, the model knows that it is missing: the answer says so, or proposes the file.
     """
     text = _BLOCK.sub("", answer)
     written = [] if files is None else [*files.written]
@@ -416,14 +416,14 @@ def unfounded_files(
     patterns = [found for found in _PATTERN.findall(code) if len(found.strip("*?.")) > 1]
     made = "\n".join(_text_of(name, workspace) for name in written[-MAX_FILE_RECEIPTS:])
 
-    def has_ground(name: str) -> bool:
+    def is_explained(name: str) -> bool:
         last = _without_word(name)
         if last in results or last in made or last in code:
             return last in results or last in made or last in said
         is_looked_for = any(fnmatchcase(last.casefold(), pattern.casefold()) for pattern in patterns)
         return is_looked_for or _is_listed((workspace / name).parent, results, {*map(_last_part, written)})
 
-    return tuple(name for name in names if not has_ground(name))
+    return tuple(name for name in names if not is_explained(name))
 
 
 def _is_listed(folder: Path, text: str, later: Collection[str]) -> bool:
