@@ -35,15 +35,22 @@ KERNELS_OWN = {
 }
 """Packages that change with each cell, besides the names that begin with `freeact_`."""
 LEFT_OUT = {
-    *(f"sys.{name}" for name in ("excepthook", "displayhook", "modules", "path_importer_cache", "last_exc", "last_type")),
-    *("sys.last_value", "sys.last_traceback", "os.environ", "os.environb", "posix.environ", "random._inst"),
+    "sys": {
+        *("excepthook", "displayhook", "modules", "path_importer_cache"),
+        *("last_exc", "last_type", "last_value", "last_traceback"),
+    },
+    "os": {"environ", "environb"},
+    "posix": {"environ"},
+    "random": {"_inst"},
 }
-"""Names that do so, or are compared by their values."""
+"""Names of modules that do so, or are compared by their values."""
 SECONDS = 0.2
 """Time limit to compare contents of functions, classes and outputs."""
 ATTRIBUTES = type.__dict__["__dict__"].__get__
 ITEMS, LEVELS = 2000, 2
 """Largest number of items of a container that is looked into, and levels below a name of a module."""
+PLAIN = {type(None), bool, int, float, complex, str, bytes, types.FunctionType, types.BuiltinFunctionType}
+"""Types of most names of modules."""
 LEAVES = (type(None), bool, int, float, complex, str, bytes, type, types.FunctionType, types.BuiltinFunctionType)
 RESULT = "_"
 """The name of the value that the cell put out."""
@@ -144,19 +151,16 @@ def surroundings(shell: Any) -> dict[str, Any]:
     ids = {*map(id, present.values())}
     found |= {f"Out[{at}]": content(value, deadline) for at, value in shell.user_ns["_oh"].items() if id(value) not in ids}
     for name, module in list(sys.modules.items()):
-        if not is_of_kernel(name):
-            names = getattr(module, "__dict__", None)
-            own = {
-                key: value for key, value in (names if type(names) is dict else {}).items() if is_compared(name, key, value)
-            }
-            found[f"the names of {name}"] = [*own]
-            found |= {f"{name}.{key}": marks(value, LEVELS, name) for key, value in own.items()}
+        if is_of_kernel(name):
+            continue
+        names, left_out, own = getattr(module, "__dict__", None), LEFT_OUT.get(name, ()), []
+        for key, value in [*names.items()] if type(names) is dict else ():
+            if isinstance(value, types.ModuleType) or str(key).startswith("__") or key in left_out:
+                continue
+            own.append(key)
+            found[f"{name}.{key}"] = id(value) if type(value) in PLAIN else marks(value, LEVELS, name)
+        found[f"the names of {name}"] = own
     return found
-
-
-def is_compared(module: str, name: Any, value: Any) -> bool:
-    """Whether a name of a module is looked at."""
-    return not (isinstance(value, types.ModuleType) or str(name).startswith("__") or f"{module}.{name}" in LEFT_OUT)
 
 
 def of_process() -> dict[str, Any]:
