@@ -68,11 +68,11 @@ def family(terminal: Terminal) -> tuple[psutil.Process, psutil.Process]:
 
 
 def state_of(folder: Path) -> str:
-    """What `sessions list` says of the last session."""
+    """What `sessions list` says of the last session. Empty: its first prompt is not on disk yet."""
     listed = run("sessions", "list", cwd=folder).stdout
     found = re.search(r"\(([^()]*), 1 agent, ", listed)
-    assert found, listed
-    return found[1]
+    assert found or listed.startswith("no sessions in "), listed
+    return found[1] if found else ""
 
 
 def all_of(process: psutil.Process) -> list[psutil.Process]:
@@ -233,11 +233,11 @@ import os, socket
 os.chdir({str(state_folder() / "hosts")!r})
 for name in os.listdir():
     with socket.socket(socket.AF_UNIX) as knocking:
-        knocking.connect(name)
-        knocking.sendall(b'q' + bytes(4))
         try:
+            knocking.connect(name)
+            knocking.sendall(b'q' + bytes(4))
             told = knocking.recv(1000)
-        except ConnectionResetError:
+        except (BrokenPipeError, ConnectionResetError):
             told = b""
         print('told:', told)
 """
