@@ -147,20 +147,26 @@ def surroundings(shell: Any) -> dict[str, Any]:
     present, deadline = state.variables(shell), time.monotonic() + SECONDS
     for name, value in present.items():
         if isinstance(value, state.FUNCTIONS) and value.__module__ == "__main__":
-            found[name] = definition(value, deadline)
+            found[f"the definition of {name}"] = definition(value, deadline)
     ids = {*map(id, present.values())}
     found |= {f"Out[{at}]": content(value, deadline) for at, value in shell.user_ns["_oh"].items() if id(value) not in ids}
     for name, module in list(sys.modules.items()):
-        if is_of_kernel(name):
-            continue
-        names, left_out, own = getattr(module, "__dict__", None), LEFT_OUT.get(name, ()), []
-        for key, value in [*names.items()] if type(names) is dict else ():
-            if isinstance(value, types.ModuleType) or str(key).startswith("__") or key in left_out:
-                continue
-            own.append(key)
-            found[f"{name}.{key}"] = id(value) if type(value) in PLAIN else marks(value, LEVELS, name)
-        found[f"the names of {name}"] = own
+        if not is_of_kernel(name) and type(names := getattr(module, "__dict__", None)) is dict:
+            found[f"the module {name}"] = of_module(name, names)
     return found
+
+
+def of_module(module: str, names: dict[Any, Any]) -> dict[Any, Any]:
+    """Return marks of a module's names, and their list."""
+    found, left_out = {}, LEFT_OUT.get(module, ())
+    for name, value in [*names.items()]:
+        if str(name).startswith("__") or name in left_out:
+            continue
+        if type(value) in PLAIN:
+            found[name] = id(value)
+        elif not isinstance(value, types.ModuleType):
+            found[name] = marks(value, LEVELS, module)
+    return {**found, "": [*found]}
 
 
 def of_process() -> dict[str, Any]:
@@ -213,19 +219,23 @@ def marks(value: Any, levels: int, module: str = "") -> Any:
             return {key if type(key) is str else id(key): marks(item, levels - 1) for key, item in [*dict.items(value)]}
         if type(value) in (list, set) and len(value) <= ITEMS:
             return [id(value), *sorted(map(id, value))] if type(value) is set else [id(value), *map(id, value)]
-        with contextlib.suppress(Exception):  # border: a type may have its attributes in any way
+        try:
             names = object.__getattribute__(value, "__dict__")
-            if type(names) is dict and len(names) <= ITEMS:
-                return {"": id(value), **{key: marks(item, levels - 1) for key, item in [*names.items()]}}
+        except Exception:  # noqa: BLE001  # border: a type may have its attributes in any way
+            return id(value)
+        if type(names) is dict and len(names) <= ITEMS:
+            return {"": id(value), **{key: marks(item, levels - 1) for key, item in [*names.items()]}}
     return id(value)
 
 
 def changes(before: Any, after: Any, name: str = "") -> Iterator[str]:
     """Yield the names of what differs. What is new below a name is none: caches and registers grow."""
+    if before == after:  # as of most modules, which would take long name by name
+        return
     if type(before) is dict and type(after) is dict:
         for key in before:
             yield from changes(before[key], after.get(key), f"{name}.{key}" if name else str(key))
-    elif before != after:
+    else:
         yield f"{name}, {len(after)} long" if isinstance(after, list) else name
 
 
