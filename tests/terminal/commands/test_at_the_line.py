@@ -64,7 +64,7 @@ def test_another_mode_counts_at_once_and_the_conversation_goes_on(terminal: Term
     terminal.press(SHIFT_TAB)
     terminal.wait_at_bottom("mode ask: asks before anything that matters")
     terminal.enter("/mode ask")
-    terminal.wait_at_bottom("mode ask: asks before anything that matters · unchanged")
+    terminal.wait_at_bottom("mode ask: asks before anything that matters, but code runs unasked (this session) · unchanged")
     terminal.enter("/mode nonsense")
     terminal.wait_for("unknown mode 'nonsense': plan, ask, auto, full")
     terminal.enter("/mode full")
