@@ -389,12 +389,10 @@ class AgentTrials:
             return None
         if not isinstance(trial := self.of(call), TrialOfCell):
             return None
-        if await trial.is_harmless(call):
-            trial.decided(Decision(allowed=True))
-            return Advice(verdict="allow", reason=UNASKED)
-        self._ahead[id(call)] = trial
+        harmless = await trial.is_harmless(call)
+        self._ahead[id(call)] = trial  # the record of what was not asked is of this trial too, and decides it
         weakref.finalize(call, self._ahead.pop, id(call), None)
-        return None
+        return Advice(verdict="allow", reason=UNASKED) if harmless else None
 
     async def aclose(self) -> None:
         """End running trials, and make no more."""
@@ -528,8 +526,7 @@ class TrialOfCell(CallTrial):
         if kept is not None:
             with contextlib.suppress(FreeactError):
                 self._turn.values = await kept.plain_values()
-        if self._turn.values is None:
-            self._ahead[:] = [tried]
+        self._ahead[:] = [tried]
         return self._turn.values is not None
 
     def decided(self, decision: Decision) -> None:

@@ -29,6 +29,7 @@ FACTS: Final = frozenset(("against", "modules", "around", "random", "used", "ins
 RESULT: Final = "_"
 """The variable with the value that a cell has put out."""
 DIGEST_SECONDS: Final = 0.2
+PROMOTE_SECONDS: Final = 3600.0
 VALUE_SECONDS: Final = 10.0
 """Seconds to read a value of a harmless cell. Past them a person is asked."""
 
@@ -114,7 +115,7 @@ class KeptTrial:
         try:
             if reason := await self._prepared(kernel, values):
                 return reason
-            await asyncio.to_thread(self._promote)
+            await carry_out(asyncio.to_thread(self._promote), timeout_seconds=PROMOTE_SECONDS)  # not after the run's end
         except (FreeactError, OSError) as error:
             await self.let_go(kernel)
             return str(error)
