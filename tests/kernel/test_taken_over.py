@@ -1,15 +1,20 @@
 """A yes to a long trial takes it over, as if the cell had run once; a cell that changes nothing may run unasked."""
 
+import asyncio
 import sys
+import threading
 
 import pytest
-from support.agents import of_kind
+from support.agents import cell, of_kind
 from support.sandbox import NEEDS_A_WALL
-from support.trials import asking, tree
+from support.trials import ON, asking, tree
 
-from freeact_sub import Decision
+from freeact_sub import Agent, Config, Decision
 from freeact_sub.calls import HARMLESS
-from freeact_sub.events import AgentFinished, CodeExecutionOutput, CodeExecutionOutputChunk, Notice
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, Notice
+from freeact_sub.features import effects
+from freeact_sub.kernels import taking_over
+from freeact_sub.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.kernel,
@@ -88,14 +93,56 @@ UNLIKE_A_RUN = {
     "the mask of files": "os.umask(0o077)",
     "a signal handler": "signal.signal(signal.SIGUSR1, print)",
     "the limit of recursion": "sys.setrecursionlimit(5000)",
+    "an array of a module of the workspace": "helper.values[0] = 5",
+    "a generator of one": "next(helper.numbers)",
+    "something deep in one": "helper.deep['a']['b']['c'] = 1",
+    "a class of one": "helper.C.items.append(1)",
+    "a closure of one": "helper.count()",
+    "a default of one": "helper.adds()",
+    "what a cached function of one has returned": "helper.loaded().append(1)",
+    "what a cached function has returned": "loaded().append(1)",
+    "what a cached method has returned": "C.loaded().append(1)",
+    "a closure in a closure": "outer()",
+    "a closure in a dictionary": "by_name['count']()",
+    "the priority": "os.nice(1)",
+    "the processors": "os.sched_setaffinity(0, {0})",
+    "a logger": "logging.getLogger('mine').propagate = False",
+    "a task": "asyncio.get_running_loop().create_task(asyncio.Event().wait()); None",
+    "a timer": "signal.alarm(900)",
+    "a mask of signals": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})",
+    "a setting of a module in C": "csv.field_size_limit(10**9)",
+    "the tracing of threads": "threading.settrace(print)",
+    "a name of two underscores": "__hidden = 1",
+    "the form of tracebacks": "%xmode Plain",
+    "the form of outputs": "%pprint",
+    "another form of a type": "get_ipython().display_formatter.formatters['text/plain'].for_type(int, lambda *_: 1)",
 }
+HELPER = """import functools, numpy
+values, numbers, deep = numpy.zeros(2), iter([1, 2]), {'a': {'b': {'c': 0}}}
+class C: items = []
+def counter():
+    n = 0
+    def count():
+        nonlocal n
+        n += 1
+    return count
+count = counter()
+def adds(to=[]): to.append(1)
+@functools.cache
+def loaded(): return [1]
+"""
+CACHED = "@functools.cache\ndef loaded(): return []"
 
 
 async def test_a_trial_that_does_more_than_it_can_show_is_not_harmless(tmp_path):
     (tmp_path / "there").touch()
+    (tmp_path / "helper.py").write_text(HELPER)
     setup = (
-        f"{SETUP}\nclass C: n, deep = 0, {{'a': {{'b': {{}}}}}}\ndef counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
-        "count = counter(); pd.held = held = []"
+        f"{SETUP}\nimport asyncio, csv, functools, helper, logging\n{CACHED}\n"
+        "class C: n, deep, loaded = 0, {'a': {'b': {}}}, functools.cache(lambda: [])\n"
+        "def counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
+        "def outside(inner):\n    return lambda: inner()\n"
+        "count, outer, by_name = counter(), outside(counter()), {'count': counter()}; pd.held = held = []"
     )
     async with asking(tmp_path, setup, "[1]", "1") as question:
         (await question()).approve()
@@ -154,6 +201,30 @@ async def test_what_changes_after_the_trial_has_the_cell_run(tmp_path):
     assert of_kind(question.events, CodeExecutionOutput)[-1].text == "[1, 3]"
 
 
+async def test_a_run_that_is_cancelled_while_files_are_taken_over_ends_after_that(tmp_path, monkeypatch):
+    ended, was_ended = threading.Event(), []
+    real = taking_over.promote
+
+    def promote(*args):
+        loop.call_soon_threadsafe(run.cancel)
+        was_ended.append(ended.wait(1))
+        return real(*args)
+
+    monkeypatch.setattr(taking_over, "promote", promote)
+    loop = asyncio.get_running_loop()
+    model = ScriptedModel([cell("import threading"), cell(LONG), "done"])
+    async with Agent(Config(workspace=tmp_path, effects=ON), model=model) as agent:
+        run = agent.run("root")
+        async for event in run:
+            if isinstance(event, ApprovalRequest):
+                await event.effects_ready()
+                event.approve()
+            if isinstance(event, AgentFinished):
+                ended.set()
+                assert (tmp_path / "runs").exists()
+    assert was_ended == [False]
+
+
 UNASKED = {
     "a look": "df.head()",
     "a new variable": "total = int(df.a.sum()); some = df[df.a > 97]; print(total)",
@@ -190,6 +261,16 @@ async def test_cells_that_change_nothing_run_unasked_once_a_person_has_said_so(t
     assert outputs[3:5] == ["4950", "4950 [98, 99] (5, 1) 6 True"]
     assert outputs[-1] == "(100, 1)"
     assert (tmp_path / "runs").read_text() == "r"
+
+
+async def test_an_unasked_cell_waits_for_no_earlier_one_that_has_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(effects, "TURN_SECONDS", 600)
+    async with asyncio.timeout(120), asking(tmp_path, "x = [1]", "x", "len(x)", "x * 2", "x * 3") as question:
+        (await question()).approve()
+        (await question()).decide(Decision(allowed=True, remember="session", pattern=HARMLESS))
+        while (request := await question()) is not None:
+            assert request.headless
+    assert [output.text for output in of_kind(question.events, CodeExecutionOutput)][2:] == ["1", "[1, 1]", "[1, 1, 1]"]
 
 
 FORGES = """t = sys.modules['freeact_guest.taken']

@@ -58,18 +58,25 @@ def is_ours(value: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in ("freeact_sub", "freeact_guest")
 
 
-def report(shell: Any, *, digests: bool = True, seconds: float = DIGEST_SECONDS) -> dict[str, dict[str, Any]]:
+def report(
+    shell: Any,
+    *,
+    digests: bool = True,
+    seconds: float = DIGEST_SECONDS,
+    pickler: "type[Comparing] | None" = None,
+    described: bool = True,
+) -> dict[str, dict[str, Any]]:
     """Return a description of each variable: `id`, `digest`, `kind`, `shape`, `columns`, `text`, `imported`.
 
     All digests together take this many seconds at most. Where none can be made, `digest` is empty, and `why`
-    says why if the value may have been changed in place all the same.
+    says why if the value may have been changed in place all the same. Without descriptions no `repr` of the user's runs.
     """
     deadline, found = time.monotonic() + seconds, {}
     for name, value in sorted(
         variables(shell).items(), key=lambda item: size_of(item[1])
     ):  # what is large may take all of it
-        about = describe(value)
-        digest, why = digest_of(value, deadline) if digests else ("", "")
+        about = describe(value) if described else {}
+        digest, why = digest_of(value, deadline, pickler or Comparing) if digests else ("", "")
         found[name] = {"id": id(value), "digest": digest, "why": why, **about}
     return found
 
@@ -183,7 +190,7 @@ class _Digest(values.Room):
             self.write(block[start : start + PIECE_BYTES])
 
 
-class _Comparing(pickle.Pickler):
+class Comparing(pickle.Pickler):
     """A pickler for digests only: a function or class of a cell stands for itself."""
 
     def reducer_override(self, value: Any) -> Any:
@@ -200,7 +207,7 @@ def same(*of: Any) -> Any:
     return of
 
 
-def digest_of(value: Any, deadline: float) -> tuple[str, str]:
+def digest_of(value: Any, deadline: float, pickler: type[Comparing] = Comparing) -> tuple[str, str]:
     """Return a digest of a value's content, or else why it may have changed unseen."""
     sink = _Digest(deadline)
     if size_of(value) > (deadline - time.monotonic()) * DIGESTED_BYTES:
@@ -208,7 +215,7 @@ def digest_of(value: Any, deadline: float) -> tuple[str, str]:
 
     try:
         with values.time_limit(max(0.01, deadline - time.monotonic())):
-            _Comparing(sink, protocol=5, buffer_callback=sink.take).dump(value)
+            pickler(sink, protocol=5, buffer_callback=sink.take).dump(value)
     except (TimeoutError, values.SaveLimitError):
         return "", LIMIT
     except BaseException as error:  # border: pickling runs code of the value's type

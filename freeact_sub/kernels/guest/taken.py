@@ -11,8 +11,10 @@ import _locale
 import ast
 import contextlib
 import contextvars
+import functools
 import gc
 import importlib.util
+import logging
 import os
 import random
 import resource
@@ -55,10 +57,29 @@ LEAVES = (type(None), bool, int, float, complex, str, bytes, type, types.Functio
 RESULT = "_"
 """The name of the value that the cell put out."""
 IMPORTED = Imported()
+CACHED = type(functools.cache(len))
+SCHEDULES = ("nice", "setpriority", "sched_setaffinity", "sched_setparam", "sched_setscheduler")
+"""Functions of `os` that do nothing in a trial (`seccomp.SCHEDULING`)."""
+OF_SHELL = ("ast_node_interactivity", "autocall", "colors", "custom_exceptions", "pdb")
+SETTINGS = {"csv": "field_size_limit", "socket": "getdefaulttimeout", "faulthandler": "is_enabled"}
+"""Functions that tell a setting."""
 noted: dict[str, Any] = {}
 """The state before the cell, in its trial."""
 ready_for: list[tuple[dict[str, Any], dict[str, Any]]] = []
 """The plan of the next cell's stand-in, and its values, in the kernel."""
+
+
+class Whole(state.Comparing):
+    """A pickler for digests that change with what a function holds as well, if it is of no installed package."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Reduce functions and classes by identity: many are not found by their names."""
+        if isinstance(value, types.FunctionType) and value is not state.same:
+            held = None if is_from_package(value.__globals__) else held_by(value)
+            return state.same, (value.__qualname__, id(value)), held
+        if isinstance(value, type | CACHED):
+            return state.same, (id(value),)
+        return super().reducer_override(value)
 
 
 # --- in the trial
@@ -66,6 +87,8 @@ ready_for: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
 def begin(shell: Any) -> None:
     """Note the state before the cell."""
+    for name in SCHEDULES:
+        setattr(os, name, noting(getattr(os, name)))
     noted.update(
         around=surroundings(shell),
         modules={*sys.modules},
@@ -73,8 +96,20 @@ def begin(shell: Any) -> None:
         left=things(),
         ended=resource.getrusage(resource.RUSAGE_CHILDREN),
         used=[],
+        scheduled=[],
     )
     used.USED.send = noted["used"].append
+
+
+def noting(call: Any) -> Any:
+    """Let a function note that it is called."""
+
+    @functools.wraps(call)
+    def noted_call(*args: Any, **options: Any) -> Any:
+        noted["scheduled"].append(call.__name__)
+        return call(*args, **options)
+
+    return noted_call
 
 
 def facts(shell: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +129,8 @@ def reasons_against(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iter
     """Yield why a real run may have done something else, or has done what cannot be seen."""
     if resource.getrusage(resource.RUSAGE_CHILDREN) != noted["ended"] or used.programs_run():
         yield "it starts processes, which find no network in a trial"
+    if noted["scheduled"]:
+        yield f"it calls {noted['scheduled'][0]}, which does nothing in a trial"
     if {*threading.enumerate()} - noted["threads"]:
         yield "it starts a thread"
     if left := things() - noted["left"]:
@@ -139,20 +176,25 @@ def surroundings(shell: Any) -> dict[str, Any]:
         "contextvars": (context := dict(contexts())),
         "the number of contextvars": [*context],
         **of_process(),
-        "IPython's events": marks(shell.events.callbacks, LEVELS),
-        "IPython's magics": [len(kind) for kind in shell.magics_manager.magics.values()],
-        "IPython's transformers": [len(shell.ast_transformers), len(shell.input_transformers_post)],
-        "IPython's formatters": [len(each.type_printers) for each in shell.display_formatter.formatters.values()],
+        **of_ipython(shell),
     }
     present, deadline = state.variables(shell), time.monotonic() + SECONDS
     for name, value in present.items():
         if isinstance(value, state.FUNCTIONS) and value.__module__ == "__main__":
             found[f"the definition of {name}"] = definition(value, deadline)
+        elif isinstance(value, CACHED):
+            found[f"the cache of {name}"] = value.cache_info()
+    hidden = {name: value for name, value in shell.user_ns.items() if is_hidden(name)}
+    found["variables that begin with two underscores"] = [[name, content(hidden[name], deadline)] for name in sorted(hidden)]
     ids = {*map(id, present.values())}
     found |= {f"Out[{at}]": content(value, deadline) for at, value in shell.user_ns["_oh"].items() if id(value) not in ids}
-    for name, module in list(sys.modules.items()):
-        if not is_of_kernel(name) and type(names := getattr(module, "__dict__", None)) is dict:
-            found[f"the module {name}"] = of_module(name, names)
+    modules = {
+        name: names
+        for name, module in list(sys.modules.items())
+        if not is_of_kernel(name) and type(names := getattr(module, "__dict__", None)) is dict
+    }
+    own = {name: of_own_module(name, names, deadline) for name, names in modules.items() if not is_from_package(names)}
+    found |= {f"the module {name}": own.get(name) or of_module(name, names) for name, names in modules.items()}
     return found
 
 
@@ -169,6 +211,42 @@ def of_module(module: str, names: dict[Any, Any]) -> dict[Any, Any]:
     return {**found, "": [*found]}
 
 
+def is_from_package(names: dict[Any, Any]) -> bool:
+    """Whether a module has no file, or one in Python's own folders; not cells. Args: names: the module's."""
+    origin = getattr(names.get("__spec__"), "origin", None)
+    if isinstance(origin, str) and os.path.isabs(origin):
+        return IMPORTED.is_own(origin)
+    return names.get("__name__") != "__main__"
+
+
+def of_own_module(module: str, names: dict[Any, Any], deadline: float) -> dict[Any, Any]:
+    """Return the contents of a module that is not installed, such as of the workspace: cells change what it holds."""
+    found: dict[Any, Any] = {}
+    for name, value in [*names.items()]:
+        if isinstance(value, state.FUNCTIONS):
+            found[name] = definition(value, deadline, module) if value.__module__ == module else id(value)
+        elif isinstance(value, CACHED):
+            found[name] = value.cache_info()
+        elif not (str(name).startswith("__") or isinstance(value, types.ModuleType)):
+            found[name] = content(value, deadline)
+    return {**found, "": [*found]}
+
+
+def of_ipython(shell: Any) -> dict[str, Any]:
+    """Return marks of IPython's state."""
+    formatters = shell.display_formatter.formatters.values()
+    return {
+        "IPython's events": marks(shell.events.callbacks, LEVELS),
+        "IPython's magics": [len(kind) for kind in shell.magics_manager.magics.values()],
+        "IPython's transformers": [len(shell.ast_transformers), len(shell.input_transformers_post)],
+        "IPython's formatters": [
+            [getattr(each, "pprint", None), *map(id, (*each.type_printers, *each.type_printers.values()))]
+            for each in formatters
+        ],
+        "IPython's settings": [shell.InteractiveTB.mode, *(getattr(shell, name, None) for name in OF_SHELL)],
+    }
+
+
 def of_process() -> dict[str, Any]:
     """Return what Linux and Python keep for the whole process."""
     with open("/proc/self/status") as file:
@@ -177,25 +255,57 @@ def of_process() -> dict[str, Any]:
         "the mask of file modes": mask,
         "signal handlers": [signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGINT}],
         "functions at exit": number_at_exit(),
-        "Python's switches": [sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled(), gc.get_threshold()],
-        "the tracing": [id(sys.gettrace()), id(sys.getprofile())],
+        "signals": [
+            signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            [bool(signal.getitimer(number)[0]) for number in range(3)],
+        ],
+        "Python's switches": [
+            *(sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled(), gc.get_threshold(), gc.get_debug()),
+            *(sys.get_int_max_str_digits(), sys.get_coroutine_origin_tracking_depth(), threading.stack_size()),
+        ],
+        "the tracing": [*map(id, (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()))],
+        "the hook for errors in threads": id(threading.excepthook),
+        "loggers": [*settings_of_loggers()],
+        "settings of Python's modules": [
+            getattr(sys.modules[module], name)() for module, name in SETTINGS.items() if module in sys.modules
+        ],
         "the locale": _locale.setlocale(_locale.LC_ALL),
         "the priority": os.getpriority(os.PRIO_PROCESS, 0),
         "limits": [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")],
     }
 
 
-def definition(value: Any, deadline: float) -> list[Any]:
-    """Return marks of a function or class of a cell, and of what it holds."""
+def settings_of_loggers() -> Iterator[list[Any]]:
+    """Yield the settings of each logger that has any of its own."""
+    for name, logger in sorted(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger):
+            own = [logger.level, logger.propagate, logger.disabled, [*map(id, logger.handlers)], [*map(id, logger.filters)]]
+            if own != [0, True, False, [], []]:
+                yield [name, *own]
+
+
+def definition(value: Any, deadline: float, module: str = "__main__") -> list[Any]:
+    """Return marks of a function or class of a cell, or of another module, and of what it holds."""
     if isinstance(value, type):
-        return [*vars(value), *map(id, vars(value).values()), content([*parts_of_class(value)], deadline)]
-    parts = [*contents_of(value), value.__defaults__, value.__kwdefaults__, vars(value)]
-    return [id(value.__code__), content(parts, deadline)]
+        caches = [each.cache_info() for each in vars(value).values() if isinstance(each, CACHED)]
+        held = content([*parts_of_class(value, module)], deadline)
+        return [*vars(value), *map(id, vars(value).values()), *caches, held]
+    return [id(value.__code__), content(held_by(value), deadline)]
+
+
+def held_by(function: types.FunctionType) -> list[Any]:
+    """Return the values of a function's closure, its defaults and its attributes."""
+    return [contents_of(function), function.__defaults__, function.__kwdefaults__, vars(function)]
 
 
 def content(value: Any, deadline: float) -> Any:
     """Return a digest of a value, or else what equals no other."""
-    return state.digest_of(value, deadline)[0] or time.monotonic_ns()
+    return state.digest_of(value, deadline, Whole)[0] or time.monotonic_ns()
+
+
+def is_hidden(name: Any) -> bool:
+    """Whether a name of a cell is no variable for others (`state.variables`), and not Python's own."""
+    return isinstance(name, str) and name.startswith("__") and not name.endswith("_")
 
 
 def is_of_kernel(module: Any) -> bool:
@@ -280,7 +390,7 @@ def ready(file: str) -> str:
     """Prepare the kernel for the cell. Return why it has to run really; empty: its next run is the trial's."""
     plan = values.take(file)["value"]
     shell = state.shell_here()
-    now = state.report(shell, seconds=plan["seconds"])
+    now = state.report(shell, seconds=plan["seconds"], pickler=Whole, described=False)
     if plan["origin"] != os.getpid() or now.keys() != plan["before"].keys():
         return "the variables are others by now"
     for name, (number, digest) in plan["before"].items():

@@ -309,7 +309,7 @@ def before() -> None:
     os.wait, os.waitpid = for_programs_of_cells(os.wait), for_programs_of_cells(os.waitpid)
     shell = state.shell_here()
     state.begin(shell)
-    found["before"] = state.report(shell, seconds=DIGEST_SECONDS)
+    found["before"] = state.report(shell, seconds=DIGEST_SECONDS, pickler=taken.Whole)
     with contextlib.suppress(OSError):  # there is no room for a process
         keep()
     draw_the_same()
@@ -360,7 +360,7 @@ def for_programs_of_cells(call: Any) -> Any:
 def after(file: str) -> None:
     """Write the variables before and after the cell into a new file of the trial's scratch folder."""
     shell = state.shell_here()
-    found["after"] = state.report(shell, seconds=DIGEST_SECONDS)
+    found["after"] = state.report(shell, seconds=DIGEST_SECONDS, pickler=taken.Whole)
     told: dict[str, Any] = {
         "programs": used.programs_run(),
         "bound": bound_met(),
@@ -368,7 +368,9 @@ def after(file: str) -> None:
         "origin": origins,
     }
     with contextlib.suppress(Exception):  # border: code of the values' types; without facts the cell runs again
-        told["taken"] = taken.facts(shell, found["before"], found["after"])
+        told["taken"] = facts = taken.facts(shell, found["before"], found["after"])
+        if task := pending_task():
+            facts["against"] = f"it leaves a task: {task}"
     with contextlib.suppress(Exception):  # border: the cell may have ended the keeper, or closed the pipes
         digests, later = ({name: each["digest"] for name, each in found[time].items()} for time in ("before", "after"))
         names = [name for name, digest in digests.items() if digest != later.get(name, digest) or not digest]

@@ -147,10 +147,10 @@ def kind_of(kind: type) -> int:
     return LEAF if numpy is not None and issubclass(kind, numpy.dtype) else PLAIN
 
 
-def parts_of_class(kind: type) -> Iterable[Any]:
-    """Return the attributes of a cell's class, except those that all classes have."""
+def parts_of_class(kind: type, module: str = "__main__") -> Iterable[Any]:
+    """Return the attributes of a class of a module, such as of a cell, except those that all classes have."""
     parts: list[Any] = []
-    if getattr(kind, "__module__", None) == "__main__":
+    if getattr(kind, "__module__", None) == module:
         parts += kind.__bases__
         for name, value in vars(kind).items():
             if isinstance(value, types.FunctionType):
