@@ -107,7 +107,7 @@ UNLIKE_A_RUN = {
     "the priority": "os.nice(1)",
     "the processors": "os.sched_setaffinity(0, {0})",
     "a logger": "logging.getLogger('mine').propagate = False",
-    "a task": "asyncio.get_running_loop().create_task(asyncio.Event().wait()); None",
+    "a task": "asyncio.get_running_loop().create_task(asyncio.wait([asyncio.Future()], timeout=900)); None",
     "a timer": "signal.alarm(900)",
     "a mask of signals": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})",
     "a setting of a module in C": "csv.field_size_limit(10**9)",
@@ -120,6 +120,7 @@ UNLIKE_A_RUN = {
 HELPER = """import functools, numpy
 values, numbers, deep = numpy.zeros(2), iter([1, 2]), {'a': {'b': {'c': 0}}}
 class C: items = []
+made = C()
 def counter():
     n = 0
     def count():

@@ -289,7 +289,8 @@ def definition(value: Any, deadline: float, module: str = "__main__") -> list[An
     if isinstance(value, type):
         caches = [each.cache_info() for each in vars(value).values() if isinstance(each, CACHED)]
         held = content([*parts_of_class(value, module)], deadline)
-        return [*vars(value), *map(id, vars(value).values()), *caches, held]
+        names = {name: id(each) for name, each in vars(value).items() if name != "__slotnames__"}  # set by pickling
+        return [*names.items(), *caches, held]
     return [id(value.__code__), content(held_by(value), deadline)]
 
 
