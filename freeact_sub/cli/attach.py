@@ -45,7 +45,7 @@ def attach(options: argparse.Namespace, settings: "Settings") -> int:
     if not is_interactive():
         raise ConfigError("attach needs a terminal: `freeact-sub sessions show ID` prints a session")
     wanted: str | None = options.session_id
-    hosts = live_hosts()
+    hosts = live_hosts(wakes=True)
     if wanted is None:
         here = [host for host in hosts if host.workspace == str(_workspace(options))]
         if not here:
@@ -81,7 +81,7 @@ def _live(hosts: Sequence[LiveHost], wanted: str) -> LiveHost | None:
 
 def kill(options: argparse.Namespace, _settings: Callable[..., object]) -> int:
     """End a conversation that has a program, with all that it has started (`freeact-sub kill ID`)."""
-    host = _live(live_hosts(), options.session_id)
+    host = _live(live_hosts(wakes=True), options.session_id)
     if host is None:
         raise SessionError(f"no program is at work on a session {options.session_id} (freeact-sub sessions list)")
     try:

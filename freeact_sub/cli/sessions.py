@@ -78,7 +78,9 @@ def _list(store: SessionStore, workspace: Path | None) -> int:
     states = {host.session: STATES[host.state] for host in live_hosts()}
     for session in sessions:
         state = states.get(session.session_id, "")
-        if not state and not session.status and not store.is_open(session.session_id):
+        if not state and store.is_open(session.session_id):
+            state = STATES["done"]  # of a program without a host, or of a host that does not answer
+        elif not state and not session.status:
             state = INTERRUPTED  # its program was killed
         print_line(session_line(session, folder=workspace is None, state=state))
     if not sessions:

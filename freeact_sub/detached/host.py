@@ -210,6 +210,7 @@ class TerminalHost:
         if not self._killed_at:
             self._killed_at = time.monotonic() + END_SECONDS
             os.kill(self._program, signal.SIGTERM)
+            os.kill(self._program, signal.SIGCONT)  # one that is stopped would not hear it
 
     def _wait(self, wakeup: int) -> None:
         readers: list[Any] = [wakeup, self._link, self._listener, *self._peers]

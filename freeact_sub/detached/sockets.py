@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -176,8 +177,12 @@ def connect(name: str) -> socket.socket:
     return connection
 
 
-def live_hosts() -> list[LiveHost]:
-    """Return this user's conversations that have a program, the latest first, without hosts that do not answer."""
+def live_hosts(*, wakes: bool = False) -> list[LiveHost]:
+    """Return this user's conversations that have a program, the latest first, without hosts that do not answer.
+
+    Args:
+        wakes: A host that a signal has stopped (`kill -STOP`) is continued, so that it answers.
+    """
     try:
         folder = hosts_folder()
     except OSError:
@@ -189,13 +194,15 @@ def live_hosts() -> list[LiveHost]:
                 begun[name] = os.stat(name, dir_fd=folder).st_mtime_ns
     finally:
         os.close(folder)
-    found = [_asked(name) for name in sorted(begun, key=begun.__getitem__, reverse=True)]
+    found = [_asked(name, wakes=wakes) for name in sorted(begun, key=begun.__getitem__, reverse=True)]
     return [host for host in found if host is not None]
 
 
-def _asked(name: str) -> LiveHost | None:
+def _asked(name: str, *, wakes: bool) -> LiveHost | None:
     try:
         with connect(name) as connection:
+            if wakes:  # it listens, so the process of this id is the host; one that is not stopped notices nothing
+                os.kill(int(name), signal.SIGCONT)
             host = Wire(connection)
             host.put(ASK)
             select.select([host], [], [], ANSWER_SECONDS)

@@ -156,6 +156,25 @@ def test_kill_ends_all_of_it(start: Start, server: Chat, tmp_path: Path) -> None
     assert "no program is at work" in run("kill", session, cwd=tmp_path, check=1).stderr
 
 
+def test_a_stopped_host_is_open_and_comes_back_by_attach_and_ends_by_kill(
+    start: Start, server: Chat, tmp_path: Path
+) -> None:
+    session = run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path).stdout.split()[-1]
+    (host,) = map(psutil.Process, hosts())
+    wait_until(lambda: state_of(tmp_path) == "waiting for you")
+    host.suspend()
+    assert state_of(tmp_path) == "open"
+    terminal = start(PROGRAM, "attach", session)
+    terminal.reply("/detach\r", "asks to run this cell")
+    assert terminal.wait_end() == 0
+    left = all_of(host)
+    for process in (host, host.children()[0]):
+        process.suspend()
+    assert run("kill", session, cwd=tmp_path).stdout.startswith(f"ended: {session}")
+    assert not psutil.wait_procs(left, timeout=60)[1]
+    assert not hosts()
+
+
 @pytest.mark.usefixtures("start")
 def test_an_empty_id_names_no_conversation(server: Chat, tmp_path: Path) -> None:
     run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path)
