@@ -41,7 +41,7 @@ class EarlyPart(RunPart):
         if not facts:
             return ""
         self._was_asked = True
-        self._agent.emitter.put(Notice(content=f"is asked once before its answer counts: {'; '.join(facts)}"))
+        self._agent.emitter.put(Notice(content=f"the model is asked once more before its answer counts: {'; '.join(facts)}"))
         return LEFT.format(facts="\n".join(f"- {fact}" for fact in facts))
 
 

@@ -11,7 +11,7 @@ from freeact_sub.features.files import RunFiles, unfounded_files
 pytestmark = pytest.mark.features("early", "plan", "files")
 WORKED = [cell("print('ok')")]
 FAILED = [cell("# load the prices\n1 / 0")]
-ASKED = "is asked once before its answer counts: "
+ASKED = "the model is asked once more before its answer counts: "
 
 
 def steps(*states):
