@@ -132,20 +132,25 @@ def read_value(field: QuestionField, given: Any) -> Any:
 
 
 def typed_value(field: QuestionField, text: str) -> Any:
-    """Return the value of a field from a typed line, which may name a choice by its number.
+    """Return the value of a field from a typed line, which may name a choice by its number, or by how it alone begins.
 
     Raises:
         ValueError: The line is no answer; the message says what is wanted.
     """
     if field.kind == "choices" and text.strip():
-        return read_value(field, [_numbered(field, part.strip()) for part in text.split(",") if part.strip()])
-    return read_value(field, _numbered(field, text.strip()) if field.rows else text)
+        return read_value(field, [_named(field, part.strip()) for part in text.split(",") if part.strip()])
+    return read_value(field, _named(field, text.strip()) if field.rows else text)
 
 
-def _numbered(field: QuestionField, text: str) -> str:
+def _named(field: QuestionField, text: str) -> str:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
-    if not 0 < number <= len(field.rows) or text in field.choices or text in field.labels:
+    if text in field.choices or text in field.labels:
         return text
+    if not 0 < number <= len(field.rows):
+        begun = [at for at, row in enumerate(field.rows, 1) if text and row.strip().casefold().startswith(text.casefold())]
+        if field.other or len(begun) != 1:
+            return text
+        number = begun[0]
     return field.choices[number - 1] if field.choices else field.rows[number - 1]
 
 

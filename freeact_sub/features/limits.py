@@ -93,7 +93,11 @@ class LimitsPart(RunPart):
             more, also = (reached.bound, ", with what it has waited for") if waits else (more, "")
             cell = self._cells.get(asker.tool_call_id, "")
             said = f"A cell has been running for {duration(reached.bound)}{also}{f': {cell}' if cell else '.'}"
-            return said, more, {MORE: f"{duration(more)} more", UNBOUNDED: "as long as it needs", STOP: "stop it"}
+            return (
+                said,
+                more,
+                {MORE: f"yes, {duration(more)} more", UNBOUNDED: "yes, as long as it needs", STOP: "no, stop it"},
+            )
         number = dollars if reached.limit == "cost_usd" else "{:,.0f}".format
         words = WORDS.get(reached.limit, reached.limit)
         taken = f"{number(reached.amount)} of {number(reached.bound)}"
@@ -102,7 +106,7 @@ class LimitsPart(RunPart):
         if reached.needed is not None:
             said += f" The next request may take {number(reached.needed)}."
         typed = ", or type an amount such as $2.50" if reached.limit == "cost_usd" else ""
-        return said, reached.bound, {MORE: f"{number(reached.bound)} more{typed}", STOP: "stop"}
+        return said, reached.bound, {MORE: f"yes, {number(reached.bound)} more{typed}", STOP: "no, stop"}
 
 
 class LimitsFeature(Feature):

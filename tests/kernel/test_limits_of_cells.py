@@ -53,7 +53,7 @@ async def read(script, on_question, folder, **config):
 async def test_a_person_gives_more_time_or_all_or_none(tmp_path, answers, asked, status, says):
     def answer(number, question, _):
         assert question.prompt == f"A cell has been running for {number} s: wait for the file"
-        assert question.fields[0].labels == ("1 s more", "as long as it needs", "stop it")
+        assert question.fields[0].labels == ("yes, 1 s more", "yes, as long as it needs", "no, stop it")
         if answers and answers[number - 1] == "decline":
             question.decline()
         elif answers:

@@ -21,16 +21,16 @@ CELL = """\
 agent asks you
   A cell has been running for 1 s: while not pathlib.Path('there').exists():
   Go on?
-  > 1. 1 s more
-    2. as long as it needs
-    3. stop it
+  > 1. yes, 1 s more
+    2. yes, as long as it needs
+    3. no, stop it
 """
 TURNS = """\
 agent asks you
   The limit of turns is reached: 2 of 2, for this prompt.
   Go on?
-  > 1. 2 more
-    2. stop
+  > 1. yes, 2 more
+    2. no, stop
 """
 COMPACTION = r"""
   makes room in its conversation: [\d,]+ → [\d,]+ tokens
@@ -63,12 +63,12 @@ def test_limits_ask_and_the_answers_hold(start: Callable[..., Terminal], tmp_pat
     terminal.wait_at_bottom(CELL + KEYS)
     terminal.reply("\r", "running for 1 s")
     terminal.reply("2\r", "running for 2 s")
-    terminal.wait_for_match(r"→\s+as long as it needs")
+    terminal.wait_for_match(r"→\s+yes, as long as it needs")
     (tmp_path / "there").touch()
     terminal.wait_for("there is there", "the cell has ended")
     terminal.wait_at_bottom(READY)
     terminal.enter("wait never")
-    terminal.reply("3\r", "running for 1 s")
+    terminal.reply("n\r", "running for 1 s")
     terminal.wait_for("timeout after")
     terminal.wait_at_bottom(READY)
     terminal.enter("turns one two three four")

@@ -42,6 +42,20 @@ def test_a_number_is_a_choice_and_any_other_text_an_answer(line: str, value: str
     assert asked.questions.current is None
 
 
+@each(
+    ("line", "value"),
+    [("n", "stop"), ("No, st", "stop"), ("yes, as", "all"), ("2", "all"), ("y", None), ("stopp", None), ("as long", None)],
+)
+def test_the_beginning_of_one_choice_is_that_choice(line: str, value: str | None) -> None:
+    labels = ("yes, 2 s more", "yes, as long as it needs", "no, stop it")
+    asked = Asked(QuestionField(name="Go on?", kind="choice", choices=("more", "all", "stop"), labels=labels))
+    if value is None:
+        assert asked.refused(line).startswith("Go on? must be one of these: yes, 2 s more, ")
+    else:
+        assert asked.questions.answer(line)
+        assert asked.values == {"Go on?": value}
+
+
 def test_one_field_after_another_is_asked_and_what_is_wrong_is_asked_again() -> None:
     asked = Asked(DATABASE, PORT, SECURE, DAYS)
     assert asked.questions.answer("1")
