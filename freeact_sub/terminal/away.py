@@ -48,8 +48,9 @@ class Away:
         return "working" if works else "done"
 
     def stop(self) -> None:
-        """Give the terminal back to its shell, for Ctrl-Z: the work goes on."""
-        self._leave("stop")
+        """Give the terminal back to its shell, for Ctrl-Z: the work goes on. An editor that has the terminal keeps it."""
+        if not self._display.screen.is_lent:
+            self._leave("stop")
 
     def detach(self) -> bool:
         """Leave the terminal for good; return False if nothing is at work."""

@@ -359,7 +359,7 @@ def _drawn(line: EffectLine) -> Text:
 
 
 CLOSED = "the question has closed: your code did not run"
-NOT_EDITED = "the editor ($VISUAL, $EDITOR) did not start, or left no readable file"
+NOT_EDITED = "the text is as it was: the editor ($VISUAL, $EDITOR) did not start, failed, or left no readable file"
 REMEMBER: dict[str, ev.Remember] = {"a": "session", "p": "project"}
 
 

@@ -231,9 +231,11 @@ class Screen(Surface):
         self._application.invalidate()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Give the terminal to another program, such as an editor, until it ends; return False if it cannot be started."""
+        """Give the terminal to another program until it ends; return whether it was started and ended well."""
         async with self._given_away():
-            return not self._closing and await super().run_outside(command)
+            ended_well = not self._closing and await super().run_outside(command)
+            self._write("\r\x1b[J")  # the terminal may have echoed a key, and drawing begins in the first column
+            return ended_well
 
     async def show_pages(self, listing: Listing) -> None:
         """Show a list in the alternate screen until the person leaves it."""

@@ -168,6 +168,8 @@ class Surface:
         self._closing = False
         self._end_other: Callable[[], None] | None = None
         """A function that ends the program or pager that has the terminal."""
+        self.is_lent = False
+        """Whether another program has the terminal, such as an editor."""
         self._group = asyncio.TaskGroup()
         self._recent: deque[Any] = deque(maxlen=RECENT)
         """The last drawings, for a terminal that comes later."""
@@ -236,17 +238,17 @@ class Surface:
         return 80
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Give the terminal to another program until it ends; return False if it cannot be started."""
+        """Give the terminal to another program until it ends; return whether it was started and ended well."""
         try:
             with self._other_program():
+                self.is_lent = True
                 process = await asyncio.create_subprocess_exec(*command)
                 self._end_other = process.terminate
-                await process.wait()
+                return await process.wait() == 0
         except OSError:
             return False
         finally:
-            self._end_other = None
-        return True
+            self._end_other, self.is_lent = None, False
 
     def _write(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone; the run goes on to its end
@@ -446,7 +448,7 @@ class PlainScreen(Surface):
         self._invite()
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Give the terminal to another program until it ends; return False if it cannot be started."""
+        """Give the terminal to another program until it ends; return whether it was started and ended well."""
         self._typed.stop()
         try:
             return await super().run_outside(command)

@@ -271,6 +271,24 @@ for name in os.listdir():
     terminal.wait_end()
 
 
+def test_ctrl_z_does_nothing_while_an_editor_has_the_terminal(start: Start, server: Chat, tmp_path: Path) -> None:
+    waits = f"touch begun; {shlex.quote(sys.executable)} -c {shlex.quote(until_there('go'))}; printf edited"
+    (tmp_path / "edit").write_text(f'{waits} > "$1"\n')
+    terminal = start("env", "-u", "VISUAL", f"EDITOR=sh {tmp_path}/edit", PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    terminal.press("a prompt")
+    terminal.wait_at_bottom("> a prompt")
+    terminal.press("\x07")
+    wait_until((tmp_path / "begun").exists)
+    terminal.press("\x1a")
+    terminal.wait_at_bottom("^Z")
+    (tmp_path / "go").touch()
+    terminal.wait_at_bottom("> edited", READY)
+    terminal.press(" and more")
+    terminal.wait_at_bottom("> edited and more")
+    assert "stopped; fg brings it back" not in terminal.shown
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_ctrl_z_stops_the_terminal_and_the_work_goes_on(start: Start, server: Chat, tmp_path: Path) -> None:
     shell = start("bash", "--norc", "--noprofile", "-i")

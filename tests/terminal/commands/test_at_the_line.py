@@ -152,13 +152,21 @@ def test_a_prompt_is_edited_in_the_persons_editor(tmp_path: Path) -> None:
         terminal.wait_at_bottom("> say it and more and more\n")
         terminal.press(ENTER)
         terminal.wait_for("echo: say it and more and more")
-    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env=environment | {"VISUAL": "/no/such"}) as terminal:
+
+
+@pytest.mark.parametrize(
+    "editor", ["/no/such", shlex.join([sys.executable, "-c", "open('begun', 'w'); raise SystemExit(1)"])]
+)
+def test_a_prompt_stays_as_it_was_if_the_editor_fails(tmp_path: Path, editor: str) -> None:
+    environment = {"PYDANTIC_AI_NO_BANNER": "1", "VISUAL": editor}
+    with Terminal([sys.executable, str(CONVERSATION)], cwd=tmp_path, env=environment) as terminal:
         terminal.wait_at_bottom(READY)
         terminal.press("say it")
         terminal.wait_at_bottom("> say it")
         terminal.press("\x07")
-        terminal.wait_for("the editor ($VISUAL, $EDITOR) did not start")
+        terminal.wait_for("the text is as it was: the editor ($VISUAL, $EDITOR) did not start, failed, or left no")
         terminal.wait_at_bottom("> say it\n")
+        assert (tmp_path / "begun").exists() == (editor != "/no/such")
 
 
 def test_the_line_has_the_keys_of_vi_where_the_settings_say_so(tmp_path: Path) -> None:
