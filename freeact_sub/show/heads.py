@@ -60,14 +60,12 @@ def head_of_call(call: Call) -> Head:
             return Head(kind=_called(f"{call.server}.{call.tool}", call.args))
         case SpawnCall():
             return _child(call.description, call.prompt)
-        case ToolCall(tool_name="ask"):
-            return _ask(call.args)
         case FanOut():
             return Head(kind="Many requests", words=_line(call.summary))
         case SavedVariables():
             return Head(kind="Saved variables", words=_line(call.variables))
         case ToolCall():
-            return Head(kind=_called(tool_words(call.tool_name), call.args))
+            return _tool(call.tool_name, call.args)
         case _:
             return Head(kind=call.kind.capitalize(), words=_line(call.text))
 
@@ -112,12 +110,10 @@ def head_of_tool(event: "ev.ToolCallStarted | CallStep") -> Head:
             return Head(kind="Plan", words=counted(len(tasks), "subtask") if isinstance(tasks, list) else "")
         case "reset_kernel":
             return Head(kind="New kernel")
-        case "ask":
-            return _ask(args)
         case "ask_user":
             return Head(kind="Question", words=_line(_asked(args)))
         case _:
-            return Head(kind=_called(tool_words(event.tool_name), args))
+            return _tool(event.tool_name, args)
 
 
 def doing(view: "AgentStory") -> str:
@@ -157,10 +153,15 @@ def _asked(args: dict[str, Any]) -> str:
     return " ".join(asked) or (str(form.get("title") or "a form") if isinstance(form, dict) else "")
 
 
-def _ask(args: dict[str, Any]) -> Head:
-    """Return a question with its label, which tells parallel ones apart."""
-    label, prompt = (str(args.get(name) or "") for name in ("label", "prompt"))
-    return Head(kind="Ask", words=_line(": ".join(filter(None, [one_line(label, ARGUMENT_CHARS), prompt]))))
+def _tool(name: str, args: dict[str, Any]) -> Head:
+    match name:
+        case "ask":  # with its label, which tells parallel ones apart
+            label, prompt = (str(args.get(name) or "") for name in ("label", "prompt"))
+            return Head(kind="Ask", words=_line(": ".join(filter(None, [one_line(label, ARGUMENT_CHARS), prompt]))))
+        case "remember":
+            return Head(kind="Note", words=_line(str(args.get("fact") or "")))
+        case _:
+            return Head(kind=_called(tool_words(name), args))
 
 
 def _called(name: str, args: dict[str, Any]) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 from support.sample_events import ROOT, request
 from support.tables import each
 
-from freeact_sub.calls import SpawnCall
+from freeact_sub.calls import SpawnCall, ToolCall
 from freeact_sub.events import AgentStarted, Event, ToolCallStarted, ToolOutput
 from freeact_sub.export import FORMATS, export_events
 from freeact_sub.notebook.display import Page
 from freeact_sub.notebook.render import settled_part
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
-from freeact_sub.show.heads import head_of_tool
+from freeact_sub.show.heads import head_of_call, head_of_tool
 from freeact_sub.show.questions import always_means
 from freeact_sub.show.wording import tool_words
 from freeact_sub.terminal.plain_lines import PlainLines
@@ -52,3 +52,10 @@ def test_an_always_is_about_children() -> None:
     assert "spawn" not in always_means(request("r", SpawnCall(prompt="go"), suggested=("spawn",)))
     assert "children" in always_means(request("r", SpawnCall(prompt="go"), suggested=("spawn",)))
     assert "spawn:a*" in always_means(request("r", SpawnCall(prompt="go"), suggested=("spawn:a*",)))
+
+
+def test_a_note_is_shown_by_its_words() -> None:
+    args = {"fact": "The user wants all tables sorted by date, and prices in euro."}
+    started = ToolCallStarted(**ROOT, tool_call_id="c", tool_name="remember", args=args)
+    assert head_of_tool(started).text == f"Note  {args['fact']}"
+    assert head_of_call(ToolCall(tool_name="remember", args=args)).text == f"Note  {args['fact']}"
