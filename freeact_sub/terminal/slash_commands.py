@@ -17,6 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -38,6 +39,7 @@ from freeact_sub.show.wording import ago, session_title
 from freeact_sub.terminal.drawing.area import AgentsTable
 from freeact_sub.terminal.drawing.banner import MODES as WORDS
 from freeact_sub.terminal.drawing.banner import mode_words
+from freeact_sub.terminal.drawing.parts import Hanging
 from freeact_sub.terminal.listing import Chooser, Row
 from freeact_sub.terminal.present import FORK, Compaction, Opening, earlier_sessions, session_chooser
 from freeact_sub.text import one_line, visible
@@ -238,7 +240,8 @@ async def _effects(person: "Person", agent: "Agent", prompts: int) -> None:
         f"changed since {since} ({undo} takes it back):" if lines else f"no variable and no file has changed since {since}"
     )
     problem = [Text(f"not compared: {visible(found.reason)}", "yellow")] if found.reason else []
-    _show(person, Text("\n").join([Text(head, "bold"), *problem, *lines]), len(lines))
+    lines = [Text(head, "bold"), *problem, *lines]
+    _show(person, Text("\n").join(lines), len(lines), Hanging(lines=lines))
 
 
 async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
@@ -377,11 +380,12 @@ def _tell(person: "Person", text: Callable[[], str]) -> None:
     person.display.screen.start(tell())
 
 
-def _show(person: "Person", drawn: Text, lines: int) -> None:
+def _show(person: "Person", drawn: Text, lines: int, in_rows: RenderableType | None = None) -> None:
+    """Show lines. Args: in_rows: the same for the scrollback, where long lines go on in further rows."""
     if lines > PAGED_LINES:
         person.display.page_drawn(drawn)
     else:
-        person.display.print(drawn)
+        person.display.print(in_rows or drawn)
 
 
 COPY_CHARS: Final = 100_000

@@ -124,6 +124,23 @@ class Indented:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hanging:
+    """Lines of one style each; the further rows of a long one stand two columns to the right of its first."""
+
+    lines: Sequence[Text]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            begin = len(line.plain) - len(line.plain.lstrip(" "))
+            if len(line.plain) <= begin + INDENT:
+                yield line
+                continue
+            body = line[begin + INDENT :]
+            body.no_wrap, body.overflow = False, "fold"
+            yield Indented(body=body, columns=begin + INDENT, mark=(line.plain[begin : begin + INDENT], str(line.style)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Folded:
     """Lines as a terminal folds them: a long one continues in the next row at any character."""
 

@@ -1,14 +1,18 @@
 """What is folded shows its first and its last lines, and what a running cell printed last is held until it ends."""
 
+import io
+
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 from support.drawn_story import CELL, DrawnStory, call, output
 from support.sample_events import ROOT, request
 
 from freeact_sub.calls import ShellCommand
 from freeact_sub.cells import CellError
 from freeact_sub.events import ApprovalDecided, CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted, ToolOutput
-from freeact_sub.terminal.drawing.parts import filled
+from freeact_sub.terminal.drawing.parts import Hanging, filled
 
 
 def test_code_and_output_fold_at_twelve_lines() -> None:
@@ -102,3 +106,15 @@ def test_each_label_fits_its_columns() -> None:
     for label in ("\u200d\u200d👩👩宽 a宽👩\u200d👩 宽宽é👩é👩宽宽宽\u200d\u200d👩宽宽a", "e\u0301" * 40, "北 north", ""):
         for columns in range(30):
             assert {cell_len(filled(label, columns, keeps_end=keeps)) for keeps in (True, False)} == {columns}, label
+
+
+def test_further_rows_of_a_long_line_stand_to_the_right_of_its_first() -> None:
+    console = Console(width=24, color_system=None, file=io.StringIO())
+    console.print(Hanging(lines=[Text("changed:"), Text("  a: 5 of 1,000 elements changed"), Text(""), Text("+x")]))
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "changed:",
+        "  a: 5 of 1,000 elements",
+        "    changed",
+        "",
+        "+x",
+    ]
