@@ -128,7 +128,9 @@ def _single_keys() -> Iterator[None]:
 
 MAX_LINES: Final = 600
 """Lines of all files together."""
-HEAD: Final = "This workspace has new or changed settings.\nThey decide what runs, and what runs without asking:"
+HEAD: Final = (
+    "This workspace has new or changed settings.\nThey decide what agents are told, what runs, and what runs without asking:"
+)
 ABOUT_HOOKS: Final = "The commands of hooks run with your rights, outside the sandbox."
 
 
