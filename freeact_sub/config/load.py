@@ -115,10 +115,12 @@ def load_config(
         _merge(settings, newer)
     settings.setdefault("workspace", folder)
     named = "instruction_files" in settings
+    notes = folder / MEMORY_FILE
+    memory = () if any(map(os.path.islink, (notes, notes.parent))) else (MEMORY_FILE,)  # no link is followed to the notes
     for name, paths in {
         "permission_files": (folder / PERMISSIONS_FILE, own / PERMISSIONS_FILE.name),
         "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
-        "instruction_files": tuple(folder / name for name in (*INSTRUCTION_FILES, MEMORY_FILE)),
+        "instruction_files": tuple(folder / name for name in (*INSTRUCTION_FILES, *memory)),
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
         "skill_folders": (*(folder / name for name in PROJECT_SKILLS), own / OWN_SKILLS, Path.home() / PROJECT_SKILLS[0]),
         "hook_files": (folder / HOOKS_FILE, own / HOOKS_FILE.name),

@@ -7,6 +7,7 @@ the file as it was when the root was made: their system prompts stay the same fo
 """
 
 import asyncio
+import errno
 import re
 import time
 from collections.abc import Sequence
@@ -91,7 +92,7 @@ def note(config: Config, fact: str, *, is_seen: bool) -> str:
                 return f"This is in {MEMORY_FILE} already."
             replace_beneath(config.workspace, path, after)
     except OSError as error:
-        raise FreeactError(f"{MEMORY_FILE} cannot be written: {error.strerror or error}") from error
+        raise FreeactError(f"{MEMORY_FILE} cannot be written: {_why(error)}") from error
     if is_seen and (before is None or is_known(before, config)):
         with suppress(ConfigError):  # the record cannot be written: the next start asks about the file
             Trust(user_folder()).add({path: after})
@@ -120,6 +121,11 @@ def with_fact(content: bytes | None, fact: str) -> bytes:
     if len(new) > MAX_BYTES:
         raise FreeactError(FULL.format(tokens=MAX_TOKENS, file=MEMORY_FILE))
     return new
+
+
+def _why(error: OSError) -> str:
+    is_link = error.errno == errno.ELOOP  # the system calls it too many links
+    return "it is a link, which is not followed" if is_link else error.strerror or str(error)
 
 
 def _plain(line: str) -> str:
@@ -206,7 +212,7 @@ def memory_text(config: Config) -> str:
     try:
         content = present_memory(config.workspace)
     except OSError as error:
-        return f"{MEMORY_FILE} cannot be read: {error.strerror or error}"
+        return f"{MEMORY_FILE} cannot be read: {_why(error)}"
     if content is None:
         return f"no facts are noted: an agent may note one with your yes, or you write {MEMORY_FILE} yourself"
     size = f"{len(content) // BYTES_PER_TOKEN:,} of {MAX_TOKENS:,} tokens"

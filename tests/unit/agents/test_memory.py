@@ -159,8 +159,11 @@ async def test_links_and_agents_without_the_feature_leave_it_alone(make, tmp_pat
     (tmp_path / "elsewhere.md").write_text("- secret\n")
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere.md")
     said, _ = await remember(make, FACT, mode="full")
-    assert f"{FILE} cannot be written" in said[0]
+    assert f"{FILE} cannot be written: it is a link" in said[0]
     assert (tmp_path / "elsewhere.md").read_text() == "- secret\n"
+    config = load_config(tmp_path, trust=Trust(user_folder()))  # there is nothing to look at
+    assert config.instruction_files == ()
+    assert "cannot be read: it is a link" in memory_text(config)
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).write_text("- a fact\n")
     names = []
