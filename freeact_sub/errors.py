@@ -225,7 +225,9 @@ class SessionBusyError(SessionError):
 
     def __init__(self, session_id: str, holder: str = "") -> None:
         where = f" (process {holder})" if holder else ""
-        attach = f"freeact-sub attach {session_id} comes back to a conversation at work; without --continue a new one starts"
+        attach = (
+            f"freeact-sub attach {session_id} shows a conversation of another terminal; without --continue a new one starts"
+        )
         another = way("Agent(session='new') starts a new one", attach)
         super().__init__(
             f"the session {session_id} is open in another program{where}: continue there, or end that program; {another}"

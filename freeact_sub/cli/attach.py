@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -79,11 +79,23 @@ def _live(hosts: Sequence[LiveHost], wanted: str) -> LiveHost | None:
     return found[0] if found else None
 
 
-def kill(options: argparse.Namespace, _settings: Callable[..., object]) -> int:
+def _why_no_host(wanted: str, settings: "Settings") -> str:
+    """Return the reason why a session has no host: its program is another one, or it has none."""
+    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
+
+    store = session_store(settings(looking=True).sessions)
+    with suppress(SessionError):  # there is no such session
+        session = store.find(wanted).session_id
+        if store.is_open(session):
+            return f"{session} is open in a program that is no conversation of a terminal: end it where it runs"
+    return f"no program is at work on a session {wanted} (freeact-sub sessions list)"
+
+
+def kill(options: argparse.Namespace, settings: "Settings") -> int:
     """End a conversation that has a program, with all that it has started (`freeact-sub kill ID`)."""
     host = _live(live_hosts(wakes=True), options.session_id)
     if host is None:
-        raise SessionError(f"no program is at work on a session {options.session_id} (freeact-sub sessions list)")
+        raise SessionError(_why_no_host(options.session_id, settings))
     try:
         with sockets.connect(host.name) as connection:
             Wire(connection).put(sockets.END)

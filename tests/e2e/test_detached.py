@@ -176,6 +176,19 @@ def test_a_stopped_host_is_open_and_comes_back_by_attach_and_ends_by_kill(
 
 
 @pytest.mark.usefixtures("start")
+def test_kill_says_where_a_program_without_a_terminal_ends(server: Chat, tmp_path: Path) -> None:
+    command = [PROGRAM, "run", "--yes", f"open('begun', 'w'); {WAITS}", *server.options]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL) as program:
+        wait_until((tmp_path / "begun").exists)
+        wait_until(lambda: state_of(tmp_path) == "open")
+        session = run("sessions", "list", cwd=tmp_path).stdout.split()[0]
+        told = run("kill", session[:-1], cwd=tmp_path, check=1).stderr
+        (tmp_path / "go").touch()
+    assert f"{session} is open in a program that is no conversation of a terminal: end it where it runs" in told
+    assert program.returncode == 0
+
+
+@pytest.mark.usefixtures("start")
 def test_an_empty_id_names_no_conversation(server: Chat, tmp_path: Path) -> None:
     run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path)
     assert "id is empty" in run("kill", "", cwd=tmp_path, check=2).stderr
