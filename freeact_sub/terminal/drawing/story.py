@@ -96,6 +96,8 @@ class Story:
         """Whether any drawing was folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
+        self._answered: set[tuple[str | None, ...]] = set()
+        """Calls of `ask_user` that one line has told, with their answer: they have no head, and no result."""
         self._changed: dict[str, str] = {}
         """The code to run instead, by question, where it was drawn before the decision."""
 
@@ -218,6 +220,7 @@ class Story:
                 if view.parent_id is None:
                     self._outputs.clear()
                     self._parents.clear()
+                    self._answered.clear()
                 self._prompts[view.agent_id] = block.of.prompt
                 lines = clean(block.of.prompt).strip("\n").split("\n")
                 first, *others = self._folded(Text(line, "bold", overflow="fold") for line in lines)
@@ -228,7 +231,11 @@ class Story:
             case bl.Said():
                 yield from self._block(draw_part(block.parts[0]))
             case _ if block.line:
-                yield from self._release(view, call_id) if isinstance(block, bl.Answered) else ()
+                if isinstance(block, bl.Answered):
+                    asks = (view.agent_id, call_id, "ask_user", "")
+                    if block.of.answered and self._held.pop(asks, None) is not None:
+                        self._answered.add(asks)
+                    yield from self._release(view, call_id)
                 yield from self._note(block.line, STYLES[block.tone])
             case _ if not (block.is_repeated or (self._folds and block.is_detail)):
                 yield from self._note(block.head, "dim")
@@ -269,6 +276,8 @@ class Story:
         """Draw the return of a tool; a child's answer stands where it ended."""
         event, failed = block.of, block.tone == "bad"
         yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id, failed=failed)
+        if (view.agent_id, event.tool_call_id, event.tool_name, event.call_id) in self._answered:
+            return
         if block.title and not (block.of.tool_name == "task" and block.of.tool_call_id in self._parents):
             tone = STYLES[block.tone or "quiet"]
             lines = self._folded(coloured(clean(block.content).rstrip()), LAST_ROWS)

@@ -22,6 +22,7 @@ from freeact_sub.events import (
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     PlanUpdated,
+    QuestionAnswered,
     Response,
     StrategyProgress,
     ToolCallStarted,
@@ -395,3 +396,18 @@ def test_calls_that_tell_how_far_they_are_have_a_line_or_stand_in_the_row_of_the
     drawn.draw(ToolOutput(**ROOT, tool_call_id="call-0", tool_name="s_load", content="x"))
     (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert "s_load(): 1 of 10" in line
+
+
+@pytest.mark.parametrize(
+    ("closed", "text"),
+    [
+        ({"answered": True, "text": "north"}, "  Which file? → north\n"),
+        ({"answered": False}, "\n● Question  Which file?\n  Which file? → gets no answer\n  (no answer)\n"),
+    ],
+)
+def test_a_question_of_the_model_and_its_answer_are_one_line(closed: dict[str, Any], text: str) -> None:
+    drawn, header = DrawnStory(), {**ROOT, "tool_call_id": "call-1"}
+    args = {"questions": [{"question": "Which file?"}]}
+    drawn.draw(AgentStarted(**ROOT, prompt="go"), ToolCallStarted(**header, tool_name="ask_user", args=args))
+    result = ToolOutput(**header, tool_name="ask_user", content=closed.get("text", "(no answer)"))
+    assert drawn.draw(QuestionAnswered(**header, request_id="q", prompt="Which file?", **closed), result) == text
