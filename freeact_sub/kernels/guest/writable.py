@@ -29,10 +29,6 @@ BELIEVED_TIMES = 50
 MAX_FREE = 10_000
 """Maximum paths to remember."""
 MAX_TESTS = 1000
-CASELESS_DOT = r"(?ai:[^/]*\."
-"""Beginning of expressions for names with certain suffixes; they end with the parenthesis."""
-FIRST_LETTER = re.compile(r"(?:\(\?ai:)?(?:\\(?=[^\w\s]))?([\w.~-])(?![*+?{])")
-"""An expression that begins with a letter, or with an escaped mark, that is there once."""
 
 
 class Folder:
@@ -116,7 +112,7 @@ class Files:
             names = [name for is_about, name in self.asked if any(map(is_about, places))]
             if len(tests) >= MAX_TESTS:
                 tests.clear()
-            test = tests[places] = one_of([r"\.{0,2}", *names])
+            test = tests[places] = re.compile("|".join([r"\.{0,2}", *names]), re.DOTALL).fullmatch
         return test
 
     def is_free(self, path: str, operation: str) -> bool:
@@ -145,34 +141,6 @@ def compile_rules(folders: Iterable[str], asked: Iterable[tuple[str, str]], work
     """
     places = {f"{place.rstrip('/')}/" for place in (os.path.abspath(workspace), os.path.realpath(workspace))}
     Files(folders, asked).names_asked(frozenset(places))
-
-
-def one_of(names: list[str]) -> Callable[[str], Any]:
-    """Return the test whether a name matches one of the expressions; the first letter excludes most names."""
-    # what many have in common is tried once
-    dotted = [name[len(CASELESS_DOT) : -1] for name in names if name.startswith(CASELESS_DOT) and "|" not in name]
-    others = [name for name in names if not name.startswith(CASELESS_DOT) or "|" in name]
-    if dotted:
-        others.append(f"{CASELESS_DOT}(?:{by_first_letter(dotted)}))")
-    return re.compile(by_first_letter(others), re.DOTALL).fullmatch
-
-
-def by_first_letter(names: list[str]) -> str:
-    """Return one expression for all, which looks at the first letter before it tries any that begins with one."""
-    letters = {name: letter for name in names if (letter := first_letter(name))}
-    plain = [name for name in names if name not in letters]
-    if letters:
-        cases = re.escape(
-            "".join(sorted({case for letter in letters.values() for case in (letter.lower(), letter.upper())}))
-        )
-        plain.append(f"(?=[{cases}])(?:{'|'.join(letters)})")
-    return "|".join(plain)
-
-
-def first_letter(name: str) -> str:
-    """Return the first character of every name that an expression matches; empty: its start does not fix it."""
-    found = FIRST_LETTER.match(name)
-    return "" if found is None or "|" in name else found[1]
 
 
 def real_path(path: str, *, follow: bool) -> str:
