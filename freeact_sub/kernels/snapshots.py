@@ -621,16 +621,12 @@ async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         given_up.set()
-        await carry_out(_ended(task))
+        await carry_out(asyncio.wait({task}))
         raise
     except OSError as error:
         raise KernelSnapshotError(f"files of variables: {error}") from error
     except ValidationError as error:
         raise KernelSnapshotError(f"the kernel has written no snapshot: {error.errors()[0]['msg']}") from error
-
-
-async def _ended(task: "asyncio.Future[Any]") -> None:
-    await asyncio.wait({task})
 
 
 @contextlib.asynccontextmanager
@@ -639,8 +635,4 @@ async def _folder_in(scratch: Path) -> AsyncIterator[Path]:
     try:
         yield folder
     finally:
-        await carry_out(_removed(folder))
-
-
-async def _removed(folder: Path) -> None:
-    await asyncio.to_thread(remove, str(folder))
+        await carry_out(asyncio.to_thread(remove, str(folder)))

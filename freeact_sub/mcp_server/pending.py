@@ -285,7 +285,6 @@ def _form(asked: Asked) -> ElicitRequestFormParams:
 
 async def _any_of(work: asyncio.Task[Any], *others: Any) -> None:
     """Wait for the first one to end; a cancel leaves the work alone."""
-    """Wait for one of them; a cancel leaves the work alone."""
     waiting = [asyncio.ensure_future(other) for other in others]
     try:
         await asyncio.wait({work, *waiting}, return_when=asyncio.FIRST_COMPLETED)

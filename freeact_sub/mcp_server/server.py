@@ -142,7 +142,7 @@ class KernelTools:
 
     async def diff(self, kernel_id: BranchId) -> Annotated[CallToolResult, ChangesReport]:
         """List what a branch has changed in its own copy of the workspace."""
-        served, node = await self._branch(kernel_id)
+        served, node = await told(self._branch(kernel_id))
         async with served.in_use():
             return changes_result(await told(node.diff()))
 
@@ -172,10 +172,7 @@ class KernelTools:
 
     async def variables(self, kernel_id: KernelId) -> Annotated[CallToolResult, VariablesReport]:
         """List the variables of a kernel with their types and sizes."""
-        try:
-            served, node = await self._served.kernel(kernel_id)
-        except FreeactError as error:
-            raise ToolError(str(error)) from error
+        served, node = await told(self._served.kernel(kernel_id))
         async with served.in_use():
             found = await told((node or served.agent).variables())
             return plain_result(VariablesReport(kernel_id=kernel_id, variables=found))
@@ -200,11 +197,8 @@ class KernelTools:
         return plain_result(DoneReport(done=True))
 
     async def _branch(self, kernel_id: str) -> tuple[ServedAgent, KernelNode]:
-        served, node = await told(self._served.kernel(kernel_id))
-        try:
-            return served, _is_branch(node)
-        except InvalidRequestError as error:
-            raise ToolError(str(error)) from error
+        served, node = await self._served.kernel(kernel_id)
+        return served, _is_branch(node)
 
     async def _in_kernel(
         self,

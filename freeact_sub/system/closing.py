@@ -41,7 +41,7 @@ T = TypeVar("T")
 MAX_THREADS: Final = 32
 
 
-async def carry_out(work: Coroutine[Any, Any, None], *, timeout_seconds: float = 10) -> None:
+async def carry_out(work: Coroutine[Any, Any, object], *, timeout_seconds: float = 10) -> None:
     """Run clean-up to its end even if the waiting task is cancelled, and raise the cancellation afterwards.
 
     Args:

@@ -188,7 +188,7 @@ class ForkServer:
                 return await asyncio.shield(laid)
         except BaseException:
             self._send({"op": "drop", "id": number})
-            await carry_out(_until_done(laid))
+            await carry_out(asyncio.wait({laid}, timeout=DROP_SECONDS))
             raise
 
     def new_folder(self) -> Path:
@@ -303,10 +303,6 @@ def _fail(future: asyncio.Future[Any], reason: str) -> None:
     if not future.done():
         future.set_exception(KernelStartError(reason))
         future.exception()  # retrieved: its waiter may be gone
-
-
-async def _until_done(future: asyncio.Future[Any]) -> None:
-    await asyncio.wait({future}, timeout=DROP_SECONDS)
 
 
 def _resolve(future: asyncio.Future[Any], value: Any) -> None:
