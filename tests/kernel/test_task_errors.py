@@ -172,46 +172,29 @@ except agent.TaskError as error:
     assert "(failed): TypeError: 'bad' cannot be read here: ZeroDivisionError" in root_text(events)
 
 
-async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):
+WAITS = {
+    "task": [[cell(f"r = agent.task('slow')\nprint(r.output)\n{WORKS_ON}\nprint('over')")]],
+    "ask": [[cell("print(agent.ask('slow'))")]],
+    "subagents": [[task("slow", background=True)], [cell("[child] = agent.children.wait()\nprint(child.output)")]],
+}
+"""What a cell may wait for, by the name of the tool; the first one's own time runs afterwards, and is up."""
+
+
+@pytest.mark.parametrize("tool", WAITS)
+async def test_the_clock_of_the_cell_stands_still_while_it_waits_for_a_child_or_a_model(make, tool):
     answer = asyncio.Event()
-    code = f"r = agent.task('slow')\nprint(r.output)\n{WORKS_ON}\nprint('over')"
-    script = {"root": [[cell(code)], "done"], "slow": [[answer, "slow answer"]]}
+    script = {"root": [*WAITS[tool], "done"], "slow": [[answer, "slow answer"]]}
 
     def on_event(event):
-        if isinstance(event, ToolCallStarted) and event.tool_name == "task":
+        if isinstance(event, ToolCallStarted) and event.tool_name == tool and "background" not in event.args:
             asyncio.get_running_loop().call_later(CELL_SECONDS + 1, answer.set)
 
     async with make(script, kernel={"cell_timeout_seconds": CELL_SECONDS}) as agent:
         events, _ = await read(agent.run("root"), on_event=on_event)
-    assert [event.status for event in of_kind(events, CodeExecutionOutput) if event.depth == 0] == ["timeout"]
+    assert [event.status for event in of_kind(events, CodeExecutionOutput) if event.depth == 0] == [
+        "timeout" if tool == "task" else "ok"
+    ]
     assert "slow answer" in root_text(events)
-
-
-async def test_the_clock_of_the_cell_stands_still_while_a_model_is_asked(make):
-    answer = asyncio.Event()
-    script = {"root": [[cell("print(agent.ask('think'))")], "done"], "think": [[answer, "thought"]]}
-
-    def on_event(event):
-        if isinstance(event, ToolCallStarted) and event.tool_name == "ask":
-            asyncio.get_running_loop().call_later(CELL_SECONDS + 1, answer.set)
-
-    async with make(script, kernel={"cell_timeout_seconds": CELL_SECONDS}) as agent:
-        events, _ = await read(agent.run("root"), on_event=on_event)
-    assert root_text(events) == "thought"
-
-
-async def test_the_clock_of_the_cell_stands_still_while_it_waits_for_a_background_child(make):
-    answer = asyncio.Event()
-    wait = "[child] = agent.children.wait()\nprint(child.output)"
-    script = {"root": [[task("slow", background=True)], [cell(wait)], "done"], "slow": [[answer, "slow answer"]]}
-
-    def on_event(event):
-        if isinstance(event, ToolCallStarted) and event.tool_name == "subagents":
-            asyncio.get_running_loop().call_later(CELL_SECONDS + 1, answer.set)
-
-    async with make(script, kernel={"cell_timeout_seconds": CELL_SECONDS}) as agent:
-        events, _ = await read(agent.run("root"), on_event=on_event)
-    assert root_text(events) == "slow answer"
 
 
 async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
