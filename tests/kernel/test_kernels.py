@@ -121,14 +121,6 @@ async def test_nothing_is_left_in_the_namespace_but_the_agent(kernel):
 
 
 @IN_A_CELL
-async def test_kernels_share_nothing(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
-        await asyncio.gather(run_cell(one, "x = 1"), run_cell(two, "x = 2"))
-        results = await asyncio.gather(run_cell(one, "x"), run_cell(two, "x"))
-    assert [ran.text for ran in results] == ["1\n", "2\n"]
-
-
-@IN_A_CELL
 async def test_cells_of_one_kernel_run_one_after_the_other(kernel):
     cells = [f"x = {number}\nfor _ in range(10**6): pass\nprint(x)" for number in range(5)]
     ran = await asyncio.gather(*(run_cell(kernel, code) for code in cells))
@@ -303,12 +295,6 @@ async def test_any_jupyter_client_can_attach(kernel):
     output, _ = await asyncio.wait_for(process.communicate(), 250)
     assert output == b"ok\nb'beat'\nb'beat'\n"
     assert (await run_cell(kernel, "y")).text == "5\n"
-
-
-async def test_closing_twice_and_from_two_tasks_is_fine(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as kernel:
-        await asyncio.gather(kernel.aclose(), kernel.aclose())
-        assert (await run_cell(kernel, "1")).status == "kernel_lost"
 
 
 @IN_A_CELL
