@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.virtual_time import in_virtual_time
 from support.waiting import turns
 
-from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteReply, ExecuteResult, StreamText
+from freeact_sub.cells import CellError, DisplayData, ExecuteReply, ExecuteResult, StreamText
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.schema import Config
 from freeact_sub.events import CodeExecutionOutput
@@ -29,16 +29,6 @@ async def read_all(buffer: CellOutputBuffer) -> list:
 
 def out(text: str) -> StreamText:
     return StreamText(name="stdout", text=text)
-
-
-@pytest.mark.parametrize("wait", [False, True])
-async def test_a_cell_clears_its_own_output_and_not_what_we_say_of_it(wait):
-    buffer = CellOutputBuffer()
-    buffer.add(out("before\n"))
-    buffer.add_note("[something is left out]\n")
-    buffer.add(ClearOutput(wait=wait))
-    buffer.add(out("\rafter\n"))
-    assert buffer.text == "[something is left out]\nafter\n"
 
 
 TEXT = st.text(st.characters(exclude_characters="\r\b\x1b"), max_size=50)

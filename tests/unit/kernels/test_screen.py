@@ -143,7 +143,7 @@ def test_the_last_picture_of_an_animation_is_kept_however_many_there_were():
 def test_output_that_is_not_of_the_cell_stays_when_the_cell_clears():
     buffer = CellOutputBuffer()
     buffer.add(out("50 %"))
-    buffer.add(out("of a task\n"), stays=True)
+    buffer.add_note("of a task\n")
     buffer.add(DisplayData(data={"image/png": "of a task", "text/plain": "picture"}), stays=True)
     buffer.add(out("old"))
     for _ in range(3):
