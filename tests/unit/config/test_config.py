@@ -110,12 +110,6 @@ def test_a_wrong_variable_is_named_with_the_way_out(tmp_path, environment, words
     assert "\n" not in str(caught.value)
 
 
-def test_a_wrong_setting_in_the_file_names_the_file(tmp_path):
-    write_settings(tmp_path, "[kernel]\npyhton = 'x'\n")
-    with pytest.raises(ConfigError, match=r"config\.toml: unknown setting `kernel\.pyhton`: did you mean `kernel\.python`"):
-        load_config(tmp_path, environment={})
-
-
 def test_a_file_that_is_no_toml_and_a_missing_workspace_are_one_line(tmp_path):
     write_settings(tmp_path, "model = [")
     with pytest.raises(ConfigError, match=r"cannot read .*config\.toml"):

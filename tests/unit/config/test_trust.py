@@ -86,11 +86,6 @@ def test_scripts_that_hooks_name_are_looked_at_too(workspace, trust):
     assert set(caught.value.files) == {script}
 
 
-def test_a_caller_without_a_record_reads_all_files(workspace):
-    write(workspace, ".freeact/config.toml", 'mode = "full"')
-    assert load(workspace, None).mode == "full"
-
-
 def test_files_from_elsewhere_in_the_workspace_need_trust_too(workspace, trust):
     config = write(workspace, ".freeact/config.toml", f'permission_files = ["{workspace}/sub/rules.toml"]')
     rules = write(workspace, "sub/rules.toml", "allow = []")
