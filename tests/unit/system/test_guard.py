@@ -21,14 +21,6 @@ GUARD = [sys.executable, "-I", "-S", freeact_sub.system.guard.__file__]
 
 SLEEPER = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 
-STUBBORN = """
-import os, signal
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-print(os.getpid(), flush=True)
-signal.pause()
-"""
-
 FAMILY = """
 import os, signal, sys
 
@@ -133,15 +125,6 @@ def test_gives_the_program_default_signals() -> None:
     program = "import signal; print([s for s in signal.valid_signals() if signal.getsignal(s) == signal.SIG_IGN])"
     with guarded(*python(program)) as process:
         assert process.stdout.read() == f"{[signal.SIGPIPE, signal.SIGXFSZ]}\n"  # Python itself ignores these two
-
-
-@pytest.mark.parametrize("program", [SLEEPER, STUBBORN])
-def test_terminated_it_ends_the_program(program: str) -> None:
-    with guarded(*python(program)) as process:
-        pid = int(process.stdout.readline())
-        process.terminate()
-        assert process.wait(120) == -signal.SIGTERM
-        assert not is_running(pid)
 
 
 def test_terminated_it_ends_everything_that_the_program_has_started() -> None:
