@@ -234,7 +234,7 @@ def leave_cell(shell: Any, old: Any) -> None:
 
 
 def seed() -> None:
-    """Seeds random numbers anew, so that branches differ; the generator of `random` sees to it itself."""
+    """Seeds random numbers anew, so that forks differ: numpy's. `random`, ssl, uuid and secrets see to a fork themselves."""
     numpy_random, tempfile = sys.modules.get("numpy.random"), sys.modules.get("tempfile")
     if numpy_random is not None:
         numpy_random.seed()

@@ -324,13 +324,7 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
             os.environ[name] = value
     os.environ.setdefault("MPLBACKEND", INLINE)
     time.tzset()
-    # random, ssl, uuid, secrets and tempfile see to a fork themselves; numpy's global generator does not
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    tempfile: Any = sys.modules.get("tempfile")
-    if tempfile is not None:
-        tempfile.tempdir = None  # found out before the fork, from another environment
+    sys.modules["freeact_detach"].seed()
     if request.get("wall") is not None:
         sys.modules["freeact_wall"].build(request["wall"])
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # new credentials may have taken it away
