@@ -239,9 +239,7 @@ class AgentProxy(tasks.NodeMaker):
             functools.cache(lambda server: mcp.server_namespace(requests, server, paths[server])),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
-        self.tools = mcp.tools_namespace(
-            requests, "own", "agent.tools", "Functions of the program: `await agent.tools.NAME(...)`, or without `await`."
-        )
+        self.tools = mcp.tools_namespace(requests)
         self.children = tasks.ChildrenProxy(requests)
         self.ask_user = keyboard.AskingFunction(requests.call)
         self.skill = LoadingFunction(requests.ask)

@@ -149,10 +149,11 @@ def functions_of(requests: Any, server: str) -> dict[str, Callable[..., Any]]:
     return {function.__name__: function for function in (read, resources, prompt, prompts)}
 
 
-def tools_namespace(requests: Any, kind: str, path: str, doc: str) -> Namespace:
-    """Return a namespace of tools, requested from the host at their first use. Args: kind: begins the names of requests."""
-    listed = Listed(requests, kind, {})
-    return Namespace(path, listed.names, listed.function, doc)
+def tools_namespace(requests: Any) -> Namespace:
+    """Return the functions of the program, requested from the host at their first use."""
+    doc = "Functions of the program: `await agent.tools.NAME(...)`, or without `await`."
+    listed = Listed(requests, "own", {})
+    return Namespace("agent.tools", listed.names, listed.function, doc)
 
 
 class Listed:
