@@ -24,7 +24,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import give_values, hand_over, own_files_of
 from freeact_sub.modes import Mode
-from freeact_sub.system.closing import carry_out
+from freeact_sub.system.closing import carry_out, joined
 from freeact_sub.tools import CellContext
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class OwnedNode(KernelNode):
             return
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close {self.code.label}")
-        await carry_out(_joined(self._closing))
+        await carry_out(joined(self._closing))
 
     def give_away(self) -> None:
         """Mark the node closed; its kernel now belongs to the caller. Raises: FreeactError: Code is at work in it."""
@@ -367,8 +367,3 @@ def _owned(node: KernelNode) -> OwnedNode:
     if not isinstance(node, OwnedNode):
         raise InvalidRequestError(f"{node!r} is not a node of an agent: give what branch() has returned")
     return node
-
-
-async def _joined(task: asyncio.Task[None]) -> None:
-    await asyncio.wait({task})
-    task.result()

@@ -38,7 +38,7 @@ from freeact_sub.kernels.snapshots import MAX_BYTES, Snapshots, Store
 from freeact_sub.kernels.wire.channels import KernelChannels
 from freeact_sub.kernels.wire.client import KernelClient
 from freeact_sub.kernels.wire.output import CellClock, CellOutputBuffer, CellRun
-from freeact_sub.system.closing import carry_out
+from freeact_sub.system.closing import carry_out, joined
 
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
 NOT_FORKED: Final = "the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait"
@@ -208,7 +208,7 @@ class JupyterKernel:
         """Ends the kernel and all processes that its cells started, and removes its files. Can be called again."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self.spec.owner_id}")
-        await carry_out(_joined(self._closing))
+        await carry_out(joined(self._closing))
 
     async def send_interrupt(self) -> None:
         """Interrupts the cell. Its open requests to the host end first, or the cell would wait for them."""
@@ -247,11 +247,6 @@ class JupyterKernel:
             self._branches.lose("it was closed")
             self._snapshots.lose("it was closed")
             await self._bridge.aclose()
-
-
-async def _joined(task: asyncio.Task[None]) -> None:
-    await asyncio.wait({task})
-    task.result()
 
 
 logger = logging.getLogger(__name__)

@@ -71,6 +71,12 @@ async def carry_out(work: Coroutine[Any, Any, object], *, timeout_seconds: float
         task.result()
 
 
+async def joined(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task that a cancel here leaves alone, and raise its error."""
+    await asyncio.wait({task})
+    task.result()
+
+
 async def until_done(task: asyncio.Task[Any]) -> None:
     """Wait for a task of ours as if its work were done here: a cancellation ends the task first, and is raised then."""
     try:
