@@ -220,6 +220,23 @@ print([r.output for r in results])
     assert most == 3
 
 
+def meeting_of(count, code):
+    """A script of a root with this cell, and of children of whom the first `count` hand over when all of them are there."""
+    meeting = [asyncio.Event() for _ in range(count)]
+
+    def script(messages, info):
+        del info
+        prompt = messages[0].parts[-1].content
+        if "child" not in prompt:
+            return [cell(code)] if len(messages) == 1 else "done"
+        i = int(prompt.split()[1])
+        if i < count:
+            meeting[i].set()
+        return [*meeting, hand_over(i)]
+
+    return script
+
+
 async def test_calls_that_are_made_first_and_awaited_later_run_side_by_side(make):
     code = """
 import asyncio
@@ -229,19 +246,7 @@ print([r.output for r in await asyncio.gather(*calls)], (await task).output)
 def plain(): return agent.task("child 4", output=int).output
 print(plain())
 """
-    meeting = [asyncio.Event() for _ in range(4)]
-
-    def script(messages, info):
-        del info
-        prompt = messages[0].parts[-1].content
-        if "child" not in prompt:
-            return [cell(code)] if len(messages) == 1 else "done"
-        i = int(prompt.split()[1])
-        if i < 4:
-            meeting[i].set()
-        return [*meeting, hand_over(i)]  # none goes on before all are there
-
-    async with make(script) as agent:
+    async with make(meeting_of(4, code)) as agent:
         events, _ = await read(agent.run("root"))
     assert root_text(events) == "[0, 1, 2] 3\n4"
 
@@ -252,21 +257,9 @@ from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(5) as pool:
     print([r.output for r in pool.map(lambda i: agent.task(f"child {i}", inputs={"i": i}, output=int), range(5))])
 """
-    meeting = [asyncio.Event() for _ in range(5)]
-
-    def script(messages, info):
-        del info
-        prompt = messages[0].parts[-1].content
-        if "child" not in prompt:
-            return [cell(code)] if len(messages) == 1 else "done"
-        i = int(prompt.split()[1])
-        meeting[i].set()
-        # none goes on before all are there
-        return [*meeting, hand_over(i + 1)]
-
-    async with make(script, kernel={"cell_timeout_seconds": 60}) as agent:
+    async with make(meeting_of(5, code), kernel={"cell_timeout_seconds": 60}) as agent:
         events, _ = await read(agent.run("root"))
-    assert root_text(events) == "[1, 2, 3, 4, 5]"
+    assert root_text(events) == "[0, 1, 2, 3, 4]"
     ids = {event.tool_call_id for event in of_kind(events, ToolOutput) if event.tool_name == "task"}
     assert len(ids) == 1
     assert ids != {None}
@@ -331,29 +324,3 @@ print(r.output, float(big.to_numpy().sum()))
     assert text == "(1250000, 10) 5.0"
     [request] = [event for event in of_kind(events, ApprovalRequest) if event.call.kind == "spawn"]
     assert request.call.prompt.endswith("- big: pandas.DataFrame, shape (1250000, 10)")
-
-
-async def test_files_that_cells_write_are_told_of(make, tmp_path):
-    code = """
-import os, pathlib, tempfile
-pathlib.Path("made").mkdir()
-pathlib.Path("made/a.txt").write_text("a")
-open("/dev/null", "w").close()
-tempfile.NamedTemporaryFile().close()
-open("half.tmp", "w").close()
-os.replace("half.tmp", "whole.txt")
-open("gone.txt", "w").close()
-os.remove("gone.txt")
-open("made/a.txt").read()
-"""
-    script = {
-        "root": [[task("child"), cell("1")], "done"],
-        "child": [[cell(code)], [cell("open('made/b.txt', 'a').close()")], "ok"],
-    }
-    async with make(script) as agent:
-        events, result = await read(agent.run("root"))
-    end = next(event for event in of_kind(events, AgentFinished) if event.depth)
-    assert end.files_written == ("made/a.txt", "whole.txt", "made/b.txt")
-    assert result.files_written == ()
-    [report] = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
-    assert "; files written: made/a.txt, whole.txt, made/b.txt]\n[RECEIPTS] " in report
