@@ -153,13 +153,6 @@ async def test_where_nobody_is_there_the_model_reads_so_at_once(run_asking, head
     assert "RuntimeError: nobody is there to answer" in told(events)[1]
 
 
-async def test_a_result_that_nobody_reads_hangs_nothing(tmp_path):
-    model = ScriptedModel([[asks(questions=[DATABASE])], "done"])
-    async with Agent(Config(workspace=tmp_path), model=model) as agent:
-        result = await asyncio.wait_for(agent.run("root").result(), WAIT_SECONDS)
-    assert result.status == "completed"
-
-
 async def test_who_declines_and_who_is_late_is_told(run_asking):
     script = [[asks(questions=[DATABASE])], [asks(questions=[WHY])], "done"]
     events = await run_asking(script, lambda event: event.decline("ask later"), lambda _: None, approval_timeout_seconds=1)

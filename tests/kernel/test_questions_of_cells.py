@@ -4,7 +4,7 @@ import asyncio
 from itertools import chain
 
 import pytest
-from support.agents import cell, of_kind, task
+from support.agents import cell, of_kind
 from support.elsewhere import CANNOT_FORK
 from support.gateways import behind
 from support.waiting import outlast
@@ -164,14 +164,6 @@ async def test_the_time_of_a_person_is_not_the_cells(tmp_path):
     assert ends == [("ok", "late")]
 
 
-async def test_a_question_without_an_answer_ends_in_time(ask, tmp_path):
-    config = Config(workspace=tmp_path, mode="full", approval_timeout_seconds=0.5)
-    async with Agent(config, model=ScriptedModel([[cell("input()")], "done"])) as agent:
-        events = [event async for event in agent.run("root")]
-    (end,) = of_kind(events, CodeExecutionOutput)
-    assert "nobody has answered within 0.5 s (setting `approval_timeout_seconds`)" in end.text
-
-
 async def test_a_cancel_ends_a_question_and_the_kernel_lives_on(tmp_path):
     script = [[cell("kept = 5")], [cell("input()")], [cell("print(kept)")], "done"]
     async with Agent(Config(workspace=tmp_path, mode="full"), model=ScriptedModel(script)) as agent:
@@ -185,26 +177,6 @@ async def test_a_cancel_ends_a_question_and_the_kernel_lives_on(tmp_path):
         assert run.open_requests == ()
         events = [event async for event in agent.run("again")]
     assert [end.text for end in of_kind(events, CodeExecutionOutput)] == ["5"]
-
-
-async def test_questions_of_children_come_to_the_reader_of_the_root(tmp_path):
-    child = [[cell("print(input('child? '))")], "child done"]
-    model = ScriptedModel({"root": [[task("one"), task("two")], "done"], "one": child, "two": child})
-    async with Agent(Config(workspace=tmp_path, mode="full"), model=model) as agent:
-        run, asked, ends = agent.run("root"), [], []
-        async for event in run:
-            if isinstance(event, QuestionRequest):
-                asked.append(event)
-            if len(asked) == 2 and not ends:
-                assert run.open_requests == tuple(asked)
-                for question in reversed(asked):
-                    assert question.answer(f"for {question.agent_id}")
-                ends.append("answered")
-            if isinstance(event, CodeExecutionOutput):
-                ends.append(event.text)
-    assert {question.depth for question in asked} == {1}
-    assert sorted(ends[1:]) == sorted(f"for {question.agent_id}" for question in asked)
-    assert all(question.path[-1] != question.path[0] for question in asked)
 
 
 @pytest.mark.slow
