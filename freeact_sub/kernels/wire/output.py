@@ -35,7 +35,7 @@ from freeact_sub.cells import (
 )
 from freeact_sub.spans import Stopwatch
 from freeact_sub.system.safe_files import beneath
-from freeact_sub.text import CursorText
+from freeact_sub.text import CursorText, shortened
 
 OPEN_LINES: Final = 100
 """Lines at the end that can still be changed."""
@@ -209,7 +209,7 @@ def short_traceback(error: CellError) -> str:
     traceback is its name and its message.
     """
     if not error.traceback:
-        return f"{error.ename}: {_shortened(error.evalue)}\n"
+        return f"{error.ename}: {shortened(error.evalue, MESSAGE_CHARS)}\n"
     lines: list[str] = []
     frames: list[str] = []
     for entry in map(without_colours, error.traceback):
@@ -218,7 +218,7 @@ def short_traceback(error: CellError) -> str:
             failed = _FAILED.search(entry)
             frames.append(f"{frame['place']}\n{failed[0]}" if failed else frame["place"])
         elif not _HEADING.fullmatch(entry):
-            lines += [*_last_of(frames), _shortened(entry.strip("\n"))]
+            lines += [*_last_of(frames), shortened(entry.strip("\n"), MESSAGE_CHARS)]
             frames = []
     return "\n".join([*lines, *_last_of(frames)]) + "\n"
 
@@ -228,14 +228,6 @@ def _last_of(frames: list[str]) -> list[str]:
     if left_out <= 0:
         return frames
     return [frames[0], f"[… {left_out:,} frames …]", *frames[-FRAMES:]]
-
-
-def _shortened(text: str) -> str:
-    left_out = len(text) - MESSAGE_CHARS
-    if left_out <= 0:
-        return text
-    half = MESSAGE_CHARS // 2
-    return f"{text[:half]}[… {left_out:,} characters …]{text[-half:]}"
 
 
 BUFFER_CHARS: Final = 4_000_000
