@@ -11,7 +11,7 @@ import psutil
 import pytest
 from support.elsewhere import CANNOT_FORK
 from support.kernels import no_host, open_kernel, run_cell, spec
-from support.waiting import eventually, is_running
+from support.waiting import eventually
 
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import forkserver
@@ -104,35 +104,6 @@ async def test_no_tcp_port_is_open_and_output_of_other_processes_arrives(provide
         assert "low" in (await run_cell(kernel, "import os, sys; sys.stdout._reading.acquire(); os.system('echo low')")).text
         text = (await run_cell(kernel, code)).text
         await eventually(lambda: "from the fork" in text + kernel.unread)
-
-
-@pytest.mark.parametrize("victim", ["server", "guard"])
-async def test_a_killed_server_takes_its_kernels_and_their_daemons_with_it_and_a_new_one_is_started(
-    provider, tmp_path, victim
-):
-    async with open_kernel(provider, tmp_path) as kernel:
-        ran = await run_cell(
-            kernel, "import os, subprocess\nprint(subprocess.Popen(['setsid', 'sleep', '1000']).pid, os.getpid())"
-        )
-        below = [int(pid) for pid in ran.text.split()]
-        server = await server_of(provider)
-        pid = server.pid if victim == "guard" else psutil.Process(server.pid).children()[0].pid
-        os.kill(pid, signal.SIGKILL)
-        await asyncio.wait_for(kernel.wait_lost(), 60)
-        assert (await run_cell(kernel, "1")).status == "kernel_lost"
-    await eventually(lambda: not any(map(is_running, below)))
-    async with open_kernel(provider, tmp_path) as kernel:
-        assert (await run_cell(kernel, "40 + 2")).text == "42\n"
-
-
-async def test_a_dead_kernels_daemons_are_gone_when_its_end_is_told_and_those_of_others_are_not(provider, tmp_path):
-    code = "import subprocess\nprint(subprocess.Popen('setsid sleep 1000 > /dev/null 2>&1 & echo $!', shell=True, stdout=subprocess.PIPE).communicate()[0].decode())"
-    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
-        daemons = [int((await run_cell(kernel, code)).text) for kernel in (one, two)]
-        os.kill(one.pid, signal.SIGKILL)
-        await asyncio.wait_for(one.wait_lost(), 60)
-        assert not is_running(daemons[0])
-        assert is_running(daemons[1])
 
 
 async def test_modules_that_start_threads_or_fail_do_no_harm(tmp_path, caplog):
