@@ -7,6 +7,7 @@ not be read from it. No TCP port serves a kernel.
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import subprocess
@@ -96,10 +97,20 @@ class LocalLauncher(Launcher, Protocol):
         """The kernel's own writable folder."""
         return self.folder.path / "tmp"
 
+    _process: tuple[int, asyncio.Future[int]] | None = None
+    """The process id of a forked kernel, and a future that is done when it has ended."""
+
     @property
     def pid(self) -> int | None:
         """Process id of the kernel, or of its guard: the leader of its process group."""
-        ...
+        return None if self._process is None else self._process[0]
+
+    async def interrupt(self) -> None:
+        """Interrupts the kernel."""
+        if self._process is not None and not self._process[1].done():
+            # not through a server or a guard: a signal that arrives late would interrupt the next cell
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process[0], signal.SIGINT)
 
     async def settle(self) -> None:
         """Removes the key and the sockets after connecting, so that no other process can connect.

@@ -59,14 +59,7 @@ class CopyLauncher(LocalLauncher):
         """Args: origin: the kernel to copy."""
         super().__init__(spec, context, folder)
         self._origin = origin
-        self._copy: int | None = None
         self._guard: int | None = None
-        self._ended: asyncio.Future[int] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the copy, the leader of its process group."""
-        return self._copy
 
     async def launch(self) -> KernelChannels:
         """Fork the copy, and return its channels."""
@@ -86,25 +79,19 @@ class CopyLauncher(LocalLauncher):
             "skills": [asdict(module) for module in self.spec.skills],
             "audit": self.spec.hook_settings(self.scratch),
         }
-        self._guard, self._copy = await self._origin.fork(request)
-        self._ended = asyncio.ensure_future(self._origin.exit_code(self._guard))
-        return self._started(self._ended)
-
-    async def interrupt(self) -> None:
-        """Send SIGINT to the copy."""
-        if self._copy is not None and self._ended is not None and not self._ended.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._copy, signal.SIGINT)
+        self._guard, copy = await self._origin.fork(request)
+        self._process = copy, asyncio.ensure_future(self._origin.exit_code(self._guard))
+        return self._started(self._process[1])
 
     async def kill(self) -> None:
         """End the guard, and so the copy."""
-        if self._guard is None or self._ended is None:
+        if self._guard is None or self._process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._ended.done():
+            if not self._process[1].done():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._guard, number)
-                await asyncio.wait({self._ended}, timeout=KILL_SECONDS)
+                await asyncio.wait({self._process[1]}, timeout=KILL_SECONDS)
 
     async def aclose(self, *, lost: bool) -> None:
         """Let the copy end. The folder belongs to its giver."""

@@ -15,8 +15,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
@@ -77,13 +75,6 @@ class ForkLauncher(LocalLauncher):
         super().__init__(spec, context, folder or KernelFolder(server.new_folder()))
         self.server = server
         self.greets = bool(server.ready.get("prebuilt"))  # else it has ipykernel's own app
-        self._process: tuple[int, asyncio.Future[int]] | None = None
-        """The process id, and a future with the exit code."""
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the kernel, the leader of its process group."""
-        return None if self._process is None else self._process[0]
 
     async def launch(self) -> KernelChannels:
         """Starts the kernel. Returns when its sockets are bound, so that no client has to connect twice."""
@@ -92,13 +83,6 @@ class ForkLauncher(LocalLauncher):
         kernel = await self.server.start(request)
         self._process = kernel.pid, kernel.ended
         return self._started(self._process[1])
-
-    async def interrupt(self) -> None:
-        """Interrupts the kernel."""
-        if self._process is not None and not self._process[1].done():
-            # not through the server: a signal that arrives late would interrupt the next cell
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process[0], signal.SIGINT)
 
     async def kill(self) -> None:
         """Ends the kernel and everything it has started."""
