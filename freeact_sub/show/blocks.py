@@ -74,8 +74,6 @@ class StoryBlock:
     """Whether the block describes a moment: front ends that redraw use `Activity` instead; no story keeps it."""
     is_repeated: bool = False
     """Whether another block says the same: conversations omit this one, logs and documents do not."""
-    is_aside: bool = False
-    """Whether the block may come between a broken response and the one in its place."""
     is_detail: bool = False
     """Whether a conversation whose actions are folded omits the block."""
 

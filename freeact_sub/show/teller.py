@@ -269,7 +269,7 @@ def _notice(_view: "AgentStory", event: ev.Notice) -> Blocks:
     said = clean(event.content)
     sentence = f"Notice: {visible(event.content)}"
     parts = (bl.Part(text=said, tone="warning"),)
-    yield bl.StoryBlock(title="notice", parts=parts, tone="warning", line=said, sentence=sentence, is_aside=True)
+    yield bl.StoryBlock(title="notice", parts=parts, tone="warning", line=said, sentence=sentence)
 
 
 def _message(view: "AgentStory", event: ev.AgentMessage) -> Blocks:

@@ -289,8 +289,8 @@ class SettledResponses:
     def settled(self, event: ev.Event, found: list[bl.StoryBlock]) -> Iterator[tuple[ev.Event, list[bl.StoryBlock]]]:
         """Yield the events that can be shown now, in order. Args: found: the event's blocks."""
         said = next((block for block in found if isinstance(block, bl.Said) and not block.is_thought), None)
-        is_aside = all(block.passing or block.is_aside for block in found)
-        if not is_aside and (held := self._held.pop(event.agent_id, None)) is not None:
+        is_momentary = all(block.passing for block in found)
+        if not is_momentary and (held := self._held.pop(event.agent_id, None)) is not None:
             begins = held[1].content.strip()
             if said is None or not said.content.strip().startswith(begins):
                 yield held[0], held[2]

@@ -24,8 +24,18 @@ def test_what_comes_after_a_response_is_shown_after_it() -> None:
     assert shown(said, asks) == ["Response I look first.", "AgentMessage which?"]
 
 
-def test_a_response_that_is_asked_for_anew_is_shown_once_whatever_notice_comes_between() -> None:
+def test_a_notice_about_a_response_is_shown_after_it_even_if_the_next_one_begins_with_the_same_words() -> None:
+    said, notice = Response(**ROOT, content="done"), Notice(**ROOT, content="a hook has the agent go on: run the tests")
+    told = ["Response done", "Notice a hook has the agent go on: run the tests"]
+    assert shown(said, notice) == told
+    assert shown(said, notice, Response(**ROOT, content="done, and tested"), Cancelled(**ROOT))[:3] == [
+        *told,
+        "Response done, and tested",
+    ]
+
+
+def test_a_response_that_is_asked_for_anew_is_shown_once() -> None:
     begun, again = Response(**ROOT, content="I look"), Response(**ROOT, content="I look first.")
-    between = [Notice(**ROOT, content="the connection broke"), ResponseChunk(**ROOT, content="I look first.")]
+    between = [ResponseChunk(**ROOT, content="I look first.")]
     assert shown(begun, *between, again, Cancelled(**ROOT))[-2:] == ["Response I look first.", "Cancelled"]
     assert "Response I look" not in shown(begun, *between, again, Cancelled(**ROOT))
