@@ -97,6 +97,11 @@ class FeatureRun(Protocol):
         ...
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether the run, or an ancestor's, is being cancelled."""
+        ...
+
+    @property
     def seconds(self) -> float:
         """Seconds that the run has taken, without waiting for people."""
         ...
@@ -260,6 +265,13 @@ class Asker:
     def advisers(self) -> Sequence[Adviser]:
         """The features' advisers on the call."""
         return self.agent.run.advisers(self)
+
+    @property
+    def ended(self) -> str:
+        """The reason why a question is open no longer that nobody has answered."""
+        if self.agent.run.is_cancelled:
+            return "cancelled"
+        return "the call has ended" if self.clock is None else "the cell has ended"
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -443,7 +443,12 @@ class TreeAgent:
         """Ask a person; an answer without a text is none. Meanwhile the clocks of run and cell stand still."""
         with self.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
             return await self.shared.questions.ask(
-                asked, self.emitter, path=self.path, tool_call_id=tool_call_id, may_be_passed_over=may_be_passed_over
+                asked,
+                self.emitter,
+                path=self.path,
+                tool_call_id=tool_call_id,
+                ended=lambda: Asker(agent=self, clock=clock).ended,
+                may_be_passed_over=may_be_passed_over,
             )
 
     async def at_limit_of_cell(self, reached: LimitReachedError, clock: CellClock) -> float:

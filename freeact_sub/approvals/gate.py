@@ -334,7 +334,7 @@ class Tally:
 
 
 class AskingAgent(Protocol):
-    """An agent that asks whether it may make one call. Each attribute is read when the question is opened, or before."""
+    """An agent that asks whether it may make one call. `ended` is read at the end, the others at the beginning."""
 
     @property
     def policy(self) -> Policy:
@@ -355,6 +355,10 @@ class AskingAgent(Protocol):
     @property
     def advisers(self) -> Sequence[Adviser]:
         """Advisers beside the rules; all are heard."""
+
+    @property
+    def ended(self) -> str:
+        """The reason why the question is open no longer, though nobody has decided."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Stop the clocks of the run and the cell, while a person or an adviser is asked."""
@@ -579,7 +583,7 @@ class Gate:
         finally:
             question.end_trial()
             del self._open[request_id], ASKED[request_id]
-            question.decide(ev.Decision(allowed=False, reason="withdrawn"))  # unless it was decided
+            question.decide(ev.Decision(allowed=False, reason=asker.ended))  # unless it was decided
 
     async def _own_answer(self, request: ev.ApprovalRequest, emitter: Emitter) -> ev.Decision | None:
         if self._approve is None:

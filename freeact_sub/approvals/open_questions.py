@@ -245,6 +245,7 @@ class OpenQuestions:
         *,
         path: tuple[str, ...],
         tool_call_id: str | None,
+        ended: Callable[[], str],
         may_be_passed_over: bool = False,
     ) -> ev.Answer:
         """Ask a person, and return the answer; its text is None if there is none.
@@ -254,6 +255,7 @@ class OpenQuestions:
             emitter: Emits events for the agent.
             path: The agents from the root to this one, as people should see them.
             tool_call_id: The model's tool call that the question belongs to.
+            ended: Returns the reason if nobody has answered when the caller is cancelled.
             may_be_passed_over: Nobody is there if the reader of the stream comes for the next event, and has neither shown
                 nor answered the question: a program that knows of no questions does not wait for ever.
         """
@@ -295,7 +297,7 @@ class OpenQuestions:
                 return await question.outcome
         finally:
             del self._open[request_id], ASKED[request_id]
-            question.decide(ev.Answer(reason="withdrawn", nobody=True))  # unless it was answered
+            question.decide(ev.Answer(reason=ended(), nobody=True))  # unless it was answered
 
     def answer(self, request_id: str, answer: ev.Answer) -> bool:
         """Answer a question, from any thread. Return False if no open question has this id.

@@ -74,7 +74,7 @@ async def test_the_cell_runs_on_while_the_question_is_open_and_its_end_withdraws
         Path(tmp_path, "there").touch()
 
     events, _ = await read({"root": [cell(WAITS), "done"]}, show, tmp_path)
-    assert [event.reason for event in of_kind(events, QuestionAnswered)] == ["withdrawn"]
+    assert [event.reason for event in of_kind(events, QuestionAnswered)] == ["the cell has ended"]
     assert of_kind(events, CodeExecutionOutput)[0].status == "ok"
 
 
@@ -109,6 +109,6 @@ async def test_a_cancel_and_a_killed_kernel_at_the_question_leave_nothing(tmp_pa
 
     events, result = await read(script, end, tmp_path)
     (answered,) = of_kind(events, QuestionAnswered)
-    assert answered.reason == "withdrawn"
+    assert answered.reason == ("the cell has ended" if what == "kill" else "cancelled")
     assert result.status == ("cancelled" if what == "cancel" else "completed")
     assert [event.status for event in of_kind(events, CodeExecutionOutput)] == (["kernel_lost"] if what == "kill" else [])

@@ -63,7 +63,7 @@ def test_ipython_in_a_terminal(tmp_path):
         run(6, "await display_run(asked, 'third')")
         terminal.wait_at_bottom("1 + 1", "a reason for no:")
         terminal.press(CTRL_C)
-        terminal.wait_for("denied: withdrawn")
+        terminal.wait_for("denied: cancelled")
         run(7, "print(silent.agents()[0].status, asked.agents()[0].status)")
         terminal.wait_for("cancelled cancelled")
         assert terminal.shown.count("interrupted: the run was cancelled") == 2

@@ -156,7 +156,7 @@ async def test_an_interrupt_takes_an_open_question_back(tmp_path):
         async with notebook.running("await display_run(first, 'root')", answer=True) as page:
             assert "1 + 1" in await notebook.next_question()
             await notebook.interrupt()
-        assert "denied: withdrawn" in page.html
+        assert "denied: cancelled" in page.html
         notebook.client.input("y")  # too late: it must not approve the next question
         async with notebook.running("await display_run(second, 'root')", answer=True) as page:
             assert "1 + 1" in await notebook.next_question()

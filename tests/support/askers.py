@@ -18,6 +18,7 @@ class AskerFake:
     emitter: Emitter
     path: tuple[str, ...] = ()
     tool_call_id: str | None = None
+    ended: str = "the call has ended"
     advisers: Sequence[Adviser] = ()
     pause: AbstractContextManager[Any] = field(default_factory=nullcontext)
 

@@ -183,7 +183,7 @@ async def test_a_cancel_while_the_question_is_open_leaves_nothing(tmp_path):
         check_stream(events)
         assert not run.open_requests
         assert (await run.result()).status == "cancelled"
-        assert [event.reason for event in of_kind(events, QuestionAnswered)] == ["withdrawn"]
+        assert [event.reason for event in of_kind(events, QuestionAnswered)] == ["cancelled"]
         assert of_kind(events, Cancelled)
         _, again = await read(agent.run("again", budget=Budget(turns=1)))
         assert again.status == "limit"

@@ -112,7 +112,7 @@ async def test_a_cancel_ends_the_timers(gate, caplog):
     asked.task.cancel()
     await asyncio.wait({asked.task})
     answered = await asked.received()
-    assert (answered.allowed, answered.reason) == (False, "withdrawn")
+    assert (answered.allowed, answered.reason) == (False, "the call has ended")
     ended = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.2, ended.set_result, None)
     await ended
