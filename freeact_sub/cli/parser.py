@@ -43,7 +43,7 @@ def parse(words: list[str]) -> argparse.Namespace:
             return command_line().parse_args([*words[:at], "run", *words[at:]])
     except _UsageError as error:
         what = _unknown_option(words, parser.known_options()) or str(error)
-        parser.exit(USAGE, f"freeact-sub: {' '.join(what.split())} (see freeact-sub --help)\n")
+        parser.exit(USAGE, f"freeact-sub: {' '.join(what.split())} (see {error.prog} --help)\n")
 
 
 def _unknown_option(words: Sequence[str], known: set[str]) -> str:
@@ -70,13 +70,18 @@ def _with_run(words: Sequence[str]) -> list[str]:
 class _UsageError(Exception):
     """An error in the words."""
 
+    def __init__(self, message: str, prog: str) -> None:
+        """Args: prog: the command whose words are wrong, as it is typed."""
+        super().__init__(message)
+        self.prog = prog
+
 
 class _Parser(OpenParser):
     gathers = ""
     """The name of the argument that takes several words, which may stand before, between and after the options."""
 
     def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
+        raise _UsageError(message, self.prog)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `ArgumentParser` does, which gives such an argument only the words up to the next option."""

@@ -152,6 +152,8 @@ def test_help_names_a_command_in_front_or_behind(words: list[str], capsys: pytes
             ["mcp", "two words"],
             ["unknown command 'two words' (list, add, remove, login, logout, check): choose one of these"],
         ),
+        (["kill"], ["required: ID (see freeact-sub kill --help)"]),
+        (["mcp", "add", "files"], ["(see freeact-sub mcp add --help)"]),
         (["mcp"], ["required: {list,add,remove,login,logout,check}"]),
         (["sessions", "list", "--model", "x"], ["unrecognized arguments: --model x"]),
         (["help", "mpc"], ["unknown command 'mpc'", "did you mean `mcp`?"]),
