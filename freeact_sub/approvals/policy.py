@@ -303,6 +303,7 @@ BY_MODE: Final[Mapping[Topic, tuple[Verdict, Verdict, Verdict, Verdict]]] = {
     "MCP calls that only read": ("ask", "ask", "allow", "allow"),
     "children": ("ask", "ask", "allow", "allow"),
     "tools": ("deny", "ask", "ask", "allow"),
+    "notes": ("deny", "ask", "ask", "allow"),
     "fan-outs": ("ask", "ask", "ask", "allow"),
 }
 """Verdicts without a matching rule, in the order of `MODES`."""

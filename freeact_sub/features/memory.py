@@ -1,7 +1,7 @@
 """Facts for later sessions in a folder (`MemoryFeature`): the tool `remember`, and a Markdown file that models read.
 
 The file belongs to people: they read, edit and share it. It goes the way of the other texts of a project
-(`config/project_texts.py`): content that nobody has looked at is not read. A fact is asked about as tools are (`BY_MODE`),
+(`config/project_texts.py`): content that nobody has looked at is not read. A fact is asked about as a note (`BY_MODE`),
 and people see the file's diff. So the file counts as looked at with a fact about which a person was asked. All agents read
 the file as it was when the root was made: their system prompts stay the same for a cache.
 """
@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import BaseModel, Field
 
 from freeact_sub.agents.feature import Asker, FeatureAgent, RunPart, ToolsFeature
 from freeact_sub.agents.life import TreeAgent, tree_agent
 from freeact_sub.agents.money import BYTES_PER_TOKEN
-from freeact_sub.approvals.gate import Adviser
+from freeact_sub.approvals.gate import Advice, Adviser
 from freeact_sub.approvals.open_questions import TryOut
-from freeact_sub.calls import Call, ToolCall
+from freeact_sub.calls import Call, ToolCall, Topic
 from freeact_sub.config.parsing import UTF16_MARKS, prose_of_file
 from freeact_sub.config.project_texts import MEMORY_FILE
 from freeact_sub.config.schema import Config, user_folder
@@ -54,6 +54,12 @@ class RememberArguments(BaseModel):
     fact: str = Field(min_length=1, max_length=FACT_CHARS)
 
 
+class NoteCall(ToolCall):
+    """A call of `remember`, which people are asked about as a note."""
+
+    topic: ClassVar[Topic] = "notes"
+
+
 class Remember(PlainTool):
     """A tool that adds one line to the memory."""
 
@@ -63,6 +69,10 @@ class Remember(PlainTool):
     def __init__(self, agent: TreeAgent | None = None) -> None:
         """Args: agent: the one that notes. None: the tool is only listed."""
         self._agent = agent
+
+    def call(self, arguments: RememberArguments) -> NoteCall:  # type: ignore[override]  # the only arguments it gets
+        """Return the call, which rules know by the tool's name."""
+        return NoteCall(tool_name=self.name, args=arguments.model_dump())
 
     async def run(self, arguments: RememberArguments, context: ToolContext) -> ToolResult:
         """Add the fact, unless it is there."""
@@ -92,7 +102,7 @@ def note(config: Config, fact: str, *, is_seen: bool) -> str:
                 return f"This is in {MEMORY_FILE} already."
             replace_beneath(config.workspace, path, after)
     except OSError as error:
-        raise FreeactError(f"{MEMORY_FILE} cannot be written: {_why(error)}") from error
+        raise FreeactError(_unwritten(error)) from error
     if is_seen and (before is None or is_known(before, config)):
         with suppress(ConfigError):  # the record cannot be written: the next start asks about the file
             Trust(user_folder()).add({path: after})
@@ -123,6 +133,10 @@ def with_fact(content: bytes | None, fact: str) -> bytes:
     return new
 
 
+def _unwritten(error: OSError) -> str:
+    return f"{MEMORY_FILE} cannot be written: {_why(error)}"
+
+
 def _why(error: OSError) -> str:
     is_link = error.errno == errno.ELOOP  # the system calls it too many links
     return "it is a link, which is not followed" if is_link else error.strerror or str(error)
@@ -140,18 +154,33 @@ def is_known(content: bytes, config: Config) -> bool:
 
 
 class MemoryAdviser(Adviser):
-    """An adviser that shows what a fact changes in the file."""
+    """An adviser that shows what a fact changes in the file, and asks nobody about one that it cannot take."""
+
+    source = Remember.name
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
         self.asked: set[str] = set()
         """The facts about which somebody was asked."""
 
+    async def on_question(self, call: Call, suggested: Sequence[str]) -> Advice | None:
+        """Deny a fact that cannot be noted, whatever a person says."""
+        del suggested
+        if not isinstance(call, NoteCall):
+            return None
+        try:
+            with_fact(await asyncio.to_thread(present_memory, self._workspace), str(call.args["fact"]))
+        except OSError as error:
+            return Advice(verdict="deny", reason=_unwritten(error))
+        except FreeactError as error:
+            return Advice(verdict="deny", reason=str(error))
+        return None
+
     def try_out(self, call: Call) -> TryOut | None:
         """Return the diff of the file."""
-        if not isinstance(call, ToolCall) or call.tool_name != Remember.name:
+        if not isinstance(call, NoteCall):
             return None
-        self.asked.add(fact := str(call.args.get("fact", "")))
+        self.asked.add(fact := str(call.args["fact"]))
         try:
             before = present_memory(self._workspace)
             after = with_fact(before, fact)

@@ -72,6 +72,7 @@ def _pattern_words(pattern: str) -> str:
         "spawn": "children",
         "spawn:default": "children",
         "spawn:resumed": "resumed children",
+        "tool:remember": "notes",
     }
     model = pattern.removeprefix("spawn:model ")
     return known.get(pattern) or (pattern if model == pattern else f"children with the model {model}")

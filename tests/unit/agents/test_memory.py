@@ -15,6 +15,7 @@ from freeact_sub.errors import UntrustedError
 from freeact_sub.events import ApprovalRequest, Decision, ToolOutput
 from freeact_sub.features.memory import HEAD, MAX_BYTES, memory_text
 from freeact_sub.show.effect_lines import effect_lines, is_tried
+from freeact_sub.show.questions import always_words
 from freeact_sub.system.safe_files import locked_folder
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
@@ -133,7 +134,7 @@ async def test_a_memory_of_another_encoding_takes_a_fact_and_an_empty_fact_is_no
 
     said, _ = await remember(make, FACT, FACT, " \n ", rule=look)
     assert re.fullmatch(rf"- Caf\xe9\n- \S+: {re.escape(FACT)}\n", (tmp_path / FILE).read_text(encoding="utf-8"))
-    assert shown == [True, False, False]  # a yes that changes nothing shows no empty card
+    assert shown == [True, False]  # a yes that changes nothing shows no empty card, and no fact is not asked about
     assert "the fact is empty" in said[2]
 
 
@@ -152,6 +153,30 @@ async def test_a_full_memory_says_the_way_out_and_the_rest_is_read(make, tmp_pat
     (prompt,) = await read_by(tmp_path)
     assert f"[cut here: {FILE} is longer]" in prompt
     assert "the end" not in prompt
+
+
+async def test_a_card_speaks_of_notes(make):
+    _, (asks,) = await remember(make, FACT)
+    assert (asks.reason, asks.suggested) == ("notes are asked for (mode ask)", ("tool:remember",))
+    assert always_words(asks) == "a and p: do not ask again about notes"
+
+
+@pytest.mark.parametrize("what", ["a link", "a folder", "full"])
+async def test_nobody_is_asked_about_a_fact_that_cannot_be_noted(make, tmp_path, what):
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    if what == "a link":
+        path.symlink_to(tmp_path / "elsewhere.md")
+        why = f"{FILE} cannot be written: it is a link, which is not followed"
+    elif what == "a folder":
+        path.mkdir()
+        why = f"{FILE} cannot be written: it is not a regular file"
+    else:
+        path.write_text(HEAD + "x" * MAX_BYTES)
+        why = "the memory is full"
+    said, requests = await remember(make, FACT)
+    assert f"remember says: {why}" in said[0]
+    assert [request.headless for request in requests] == [True]
 
 
 async def test_links_and_agents_without_the_feature_leave_it_alone(make, tmp_path):
