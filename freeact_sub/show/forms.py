@@ -192,7 +192,7 @@ class Filling:
             case "boolean":
                 words = "y or n"
             case "choice":
-                words = "a number or a word of the list"
+                words = "a number or how a choice begins"
             case "choices":
                 words = "numbers with commas between them"
             case "integer" | "number":

@@ -16,7 +16,7 @@ from freeact_sub import list_sessions
 pytestmark = [pytest.mark.e2e, pytest.mark.features("limits", "compaction")]
 
 PROGRAM = Path(__file__).parents[2] / "support/limits_program.py"
-KEYS = "a number or a word of the list, then Enter · ↑ ↓ choose · Esc no answer"
+KEYS = "a number or how a choice begins, then Enter · ↑ ↓ choose · Esc no answer"
 CELL = """\
 agent asks you
   A cell has been running for 1 s: while not pathlib.Path('there').exists():
