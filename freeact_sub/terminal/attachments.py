@@ -13,6 +13,7 @@ import shlex
 import stat
 import subprocess
 import time
+import unicodedata
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
@@ -110,16 +111,23 @@ def mention_of(name: str) -> str:
     return f"@{name}" if mentioned_names(f"@{name}") == [name] else f'@"{name}"'
 
 
+def _plain(text: str) -> str:
+    """Return a text in small letters without marks, so that `uber` finds `Über`, in either of its forms."""
+    if text.isascii():
+        return text.lower()
+    return "".join(char for char in unicodedata.normalize("NFD", text) if not unicodedata.combining(char)).lower()
+
+
 def entries_of(beginning: str, folder: Path) -> Iterator[str]:
-    """Return the names in one folder with this beginning, in any case; folders end with `/`."""
+    """Return the names in one folder with this beginning, in any case, with marks or without; folders end with `/`."""
     inside, _, start = beginning.rpartition("/")
-    prefix, start = f"{inside}/" if inside or beginning.startswith("/") else "", start.lower()
+    prefix, start = f"{inside}/" if inside or beginning.startswith("/") else "", _plain(start)
     try:
         with os.scandir(folder / prefix) as entries:
             found = [entry for entry, _ in zip(entries, range(MAX_ENTRIES), strict=False)]
     except (OSError, ValueError):
         return
-    named = [entry for entry in found if entry.name.lower().startswith(start) and (start or not entry.name.startswith("."))]
+    named = [entry for entry in found if _plain(entry.name).startswith(start) and (start or not entry.name.startswith("."))]
     for entry in sorted(named, key=lambda entry: entry.name)[:SHOWN]:
         yield f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}"
 
@@ -144,12 +152,12 @@ class NamedFiles:
             return []
         near = [*entries_of(word, self._folder)] if "/" in word else []
         last = {name: at for at, name in enumerate(used)}
-        word = word.lower()
+        word = _plain(word)
         # the first place of each letter is enough: to look for others takes minutes where letters come often
         scattered = re.compile("".join(f"[^{letter}]*+{letter}" for letter in map(re.escape, word)))
         ranked = []
         for name, (is_gits, changed) in self._all().items():
-            path = name.lower().rstrip("/")
+            path = _plain(name).rstrip("/")
             own = path[path.rfind("/") + 1 :]
             if ("/." in f"/{path}" and "." not in word) or (not word and name.endswith("/")):
                 continue  # hidden ones only where they are meant

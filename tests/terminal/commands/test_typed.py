@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,17 @@ def test_a_file_is_named_by_any_part_of_its_path(tmp_path: Path, has_git: bool) 
     assert named("readme", "docs/README.md", "readme_old.md")[:2] == ["readme_old.md", "docs/README.md"]
     assert named("", "with space")[0] == "with space"
     assert not (tmp_path / "ran").exists(), "a program of the repository's settings"
+
+
+def test_letters_with_marks_are_found_by_the_plain_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # without git
+    (tmp_path / "in").mkdir()
+    composed, decomposed = "Über.txt", unicodedata.normalize("NFD", "in/élan.md")
+    for name in (composed, decomposed):
+        (tmp_path / name).touch()
+    files = NamedFiles(tmp_path)
+    for words, name in ((["uber", "Über", "ubrtxt", "ÜB"], composed), (["elan", "élan", "in/el", "in/él"], decomposed)):
+        assert [files.matching(word) for word in words] == [[name]] * len(words)
 
 
 def test_letters_that_come_often_are_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
