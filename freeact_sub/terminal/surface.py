@@ -166,6 +166,8 @@ class Surface:
         if isinstance(self._stdout, io.TextIOWrapper):
             self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self._closing = False
+        self._at_work = 0
+        """Coroutines that run."""
         self._end_other: Callable[[], None] | None = None
         """A function that ends the program or pager that has the terminal."""
         self.is_lent = False
@@ -195,7 +197,12 @@ class Surface:
         if self._closing:
             work.close()
         else:
-            self._group.create_task(work)
+            self._at_work += 1
+            self._group.create_task(work).add_done_callback(self._ended)
+
+    def _ended(self, _work: "asyncio.Task[None]") -> None:
+        """Note the end of a coroutine."""
+        self._at_work -= 1
 
     def leave(self, then: Callable[[], None]) -> None:
         """Leave the terminal, as if there had been no drawing. Args: then: called when it is left."""
@@ -471,7 +478,12 @@ class PlainScreen(Surface):
             self.line.take(line)
         self._invite()
 
+    def _ended(self, work: "asyncio.Task[None]") -> None:
+        super()._ended(work)
+        self._invite()
+
     def _invite(self) -> None:
-        if not self._closing and not self._invites and self._is_free() and not self.line.waits:
+        """Invite a prompt, after the output of what is at work."""
+        if not (self._closing or self._invites or self._at_work or self.line.waits) and self._is_free():
             self._write(PROMPT)
             self._invites = True

@@ -103,6 +103,18 @@ def test_words_that_are_commands_and_lines_that_go_on(start: Start) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("command", ["/memory", "/effects", "/diff"])
+def test_the_output_of_a_command_stands_between_two_invitations(start: Start, command: str) -> None:
+    terminal = start()
+    terminal.wait_until(lambda: is_free(terminal), "the first prompt")
+    terminal.press("hello\r")
+    terminal.wait_for("agent ended (completed)")
+    terminal.wait_until(lambda: is_free(terminal), "the next prompt")
+    terminal.press(f"{command}\r")
+    terminal.wait_for_match(rf"^> {command}\n[^>\n][^>]*\n>\s*\Z")
+
+
+@pytest.mark.e2e
 def test_a_prompt_waits_and_comes_back_when_the_run_is_cancelled(start: Start, tmp_path: Path) -> None:
     terminal = start()
     terminal.wait_until(lambda: is_free(terminal), "the first prompt")
