@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -27,6 +28,7 @@ PIECE: Final = 65536
 CONTENT_BYTES: Final = 2**20
 """Bound on a frame."""
 ANSWER_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.02
 _HEADER: Final = struct.Struct("!cI")
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -198,9 +200,22 @@ def live_hosts(*, wakes: bool = False) -> list[LiveHost]:
     return [host for host in found if host is not None]
 
 
+def _connect_to_stopped(name: str) -> socket.socket:
+    """Connect to a host, which others may have asked while it was stopped until it had no room left. Raises: OSError."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return connect(name)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            os.kill(int(name), signal.SIGCONT)
+            time.sleep(POLL_SECONDS)
+
+
 def _asked(name: str, *, wakes: bool) -> LiveHost | None:
     try:
-        with connect(name) as connection:
+        with _connect_to_stopped(name) if wakes else connect(name) as connection:
             if wakes:  # it listens, so the process of this id is the host; one that is not stopped notices nothing
                 os.kill(int(name), signal.SIGCONT)
             host = Wire(connection)
