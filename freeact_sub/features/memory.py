@@ -102,7 +102,7 @@ def note(config: Config, fact: str, *, is_seen: bool) -> str:
                 return f"This is in {MEMORY_FILE} already."
             replace_beneath(config.workspace, path, after)
     except OSError as error:
-        raise FreeactError(_unwritten(error)) from error
+        raise FreeactError(_unwritten(error, path)) from error
     if is_seen and (before is None or is_known(before, config)):
         with suppress(ConfigError):  # the record cannot be written: the next start asks about the file
             Trust(user_folder()).add({path: after})
@@ -133,13 +133,16 @@ def with_fact(content: bytes | None, fact: str) -> bytes:
     return new
 
 
-def _unwritten(error: OSError) -> str:
-    return f"{MEMORY_FILE} cannot be written: {_why(error)}"
+def _unwritten(error: OSError, path: Path) -> str:
+    return f"{MEMORY_FILE} cannot be written: {_why(error, path)}"
 
 
-def _why(error: OSError) -> str:
-    is_link = error.errno == errno.ELOOP  # the system calls it too many links
-    return "it is a link, which is not followed" if is_link else error.strerror or str(error)
+def _why(error: OSError, path: Path) -> str:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST):  # what the system says of links on the way
+        for each in (path, path.parent):
+            if each.is_symlink():
+                return f"{each.name} is a link, which is not followed"
+    return error.strerror or str(error)
 
 
 def _plain(line: str) -> str:
@@ -171,7 +174,7 @@ class MemoryAdviser(Adviser):
         try:
             with_fact(await asyncio.to_thread(present_memory, self._workspace), str(call.args["fact"]))
         except OSError as error:
-            return Advice(verdict="deny", reason=_unwritten(error))
+            return Advice(verdict="deny", reason=_unwritten(error, self._workspace / MEMORY_FILE))
         except FreeactError as error:
             return Advice(verdict="deny", reason=str(error))
         return None
@@ -241,7 +244,7 @@ def memory_text(config: Config) -> str:
     try:
         content = present_memory(config.workspace)
     except OSError as error:
-        return f"{MEMORY_FILE} cannot be read: {_why(error)}"
+        return f"{MEMORY_FILE} cannot be read: {_why(error, config.workspace / MEMORY_FILE)}"
     if content is None:
         return f"no facts are noted: an agent may note one with your yes, or you write {MEMORY_FILE} yourself"
     size = f"{len(content) // BYTES_PER_TOKEN:,} of {MAX_TOKENS:,} tokens"

@@ -167,7 +167,7 @@ async def test_nobody_is_asked_about_a_fact_that_cannot_be_noted(make, tmp_path,
     path.parent.mkdir()
     if what == "a link":
         path.symlink_to(tmp_path / "elsewhere.md")
-        why = f"{FILE} cannot be written: it is a link, which is not followed"
+        why = f"{FILE} cannot be written: memory.md is a link, which is not followed"
     elif what == "a folder":
         path.mkdir()
         why = f"{FILE} cannot be written: it is not a regular file"
@@ -184,12 +184,18 @@ async def test_links_and_agents_without_the_feature_leave_it_alone(make, tmp_pat
     (tmp_path / "elsewhere.md").write_text("- secret\n")
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere.md")
     said, _ = await remember(make, FACT, mode="full")
-    assert f"{FILE} cannot be written: it is a link" in said[0]
+    assert f"{FILE} cannot be written: memory.md is a link" in said[0]
     assert (tmp_path / "elsewhere.md").read_text() == "- secret\n"
     config = load_config(tmp_path, trust=Trust(user_folder()))  # there is nothing to look at
     assert config.instruction_files == ()
-    assert "cannot be read: it is a link" in memory_text(config)
+    assert "cannot be read: memory.md is a link" in memory_text(config)
     (tmp_path / FILE).unlink()
+    (tmp_path / ".freeact").rename(tmp_path / "moved")
+    (tmp_path / ".freeact").symlink_to(tmp_path / "moved")
+    assert "cannot be read: .freeact is a link, which is not followed" in memory_text(config)
+    assert "cannot be written: .freeact is a link, which is not followed" in (await remember(make, FACT, mode="full"))[0][0]
+    (tmp_path / ".freeact").unlink()
+    (tmp_path / "moved").rename(tmp_path / ".freeact")
     (tmp_path / FILE).write_text("- a fact\n")
     names = []
     config = load_config(tmp_path)
