@@ -80,9 +80,11 @@ class LimitsPart(RunPart):
             chosen = STOP if answer.values is None else str(answer.values[NAME])
             if chosen in rows:
                 return {MORE: more, UNBOUNDED: math.inf, STOP: 0.0}[chosen]
+            if rows[STOP].startswith(chosen.strip().casefold()):  # a yes is none: programs say it to all questions
+                return 0.0
             if (amount := _AMOUNT.fullmatch(chosen.strip())) is not None:
                 return float(amount[1])
-            wrong = f"{one_line(chosen, 40)!r} is no amount of money, such as $2.50. "
+            wrong = f"{one_line(chosen, 40)!r} is no answer: choose a number of the list, or type an amount such as $2.50. "
         return 0.0
 
     def _words(self, reached: LimitReachedError, asker: Asker) -> tuple[str, float, dict[str, str]]:

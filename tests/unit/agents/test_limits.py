@@ -72,9 +72,19 @@ async def test_a_bound_is_raised_once_and_then_ends_the_run_as_it_does_for_nobod
 
 async def test_money_may_be_typed_and_another_text_is_asked_again(run):
     asked, _, result = await run(endless, ["a lot", "$1.50", "stop"], budget=Budget(cost_usd=2))
-    assert asked[1].prompt.startswith("'a lot' is no amount of money, such as $2.50. The limit of money")
+    assert asked[1].prompt.startswith(
+        "'a lot' is no answer: choose a number of the list, or type an amount such as $2.50. The limit of money"
+    )
     assert "of $3.50" in asked[2].prompt
     assert 2 < result.tree_usage.cost_usd <= 3.5
+
+
+async def test_a_no_ends_it_where_an_amount_may_be_typed_and_a_yes_is_asked_how_much(run):
+    asked, _, result = await run(endless, ["yes", "No", "more"], budget=Budget(cost_usd=2))
+    assert asked[1].prompt.startswith(
+        "'yes' is no answer: choose a number of the list, or type an amount such as $2.50. The "
+    )
+    assert (len(asked), result.status) == (2, "limit")
 
 
 async def test_the_usual_bound_on_money_is_asked_about_too(run):
