@@ -202,6 +202,22 @@ async def test_what_changes_after_the_trial_has_the_cell_run(tmp_path):
     assert of_kind(question.events, CodeExecutionOutput)[-1].text == "[1, 3]"
 
 
+async def test_a_trial_is_not_taken_over_where_what_it_may_have_changed_cannot_be_compared(tmp_path):
+    (tmp_path / "helper.py").write_text("numbers = (n for n in range(9))")
+    (tmp_path / "odd.py").write_text("class Odd:\n    @property\n    def __class__(self): raise RuntimeError\nodd = Odd()")
+    code = f"{LONG}next(helper.numbers); None"
+    async with asking(tmp_path, "import helper, odd, threading", code, "next(helper.numbers)") as question:
+        (await question()).approve()
+        request = await question()
+        effects = await request.effects_ready()
+        assert (effects.status, effects.can_be_taken_over) == ("done", False)
+        request.approve()
+        (await question()).approve()
+        assert await question() is None
+    assert taken(question.events) == 0
+    assert of_kind(question.events, CodeExecutionOutput)[-1].text == "1"
+
+
 async def test_a_run_that_is_cancelled_while_files_are_taken_over_ends_after_that(tmp_path, monkeypatch):
     ended, was_ended = threading.Event(), []
     real = taking_over.promote

@@ -63,6 +63,8 @@ SCHEDULES = ("nice", "setpriority", "sched_setaffinity", "sched_setparam", "sche
 OF_SHELL = ("ast_node_interactivity", "autocall", "colors", "custom_exceptions", "pdb")
 SETTINGS = {"csv": "field_size_limit", "socket": "getdefaulttimeout", "faulthandler": "is_enabled"}
 """Functions that tell a setting."""
+unknown: list[str] = []
+"""The types of values in functions, modules of the workspace and outputs that could not be compared."""
 noted: dict[str, Any] = {}
 """The state before the cell, in its trial."""
 ready_for: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -87,6 +89,7 @@ class Whole(state.Comparing):
 
 def begin(shell: Any) -> None:
     """Note the state before the cell."""
+    unknown.clear()
     for name in SCHEDULES:
         setattr(os, name, noting(getattr(os, name)))
     noted.update(
@@ -114,11 +117,13 @@ def noting(call: Any) -> Any:
 
 def facts(shell: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the host has to know to have the trial taken over. Args: before, after: reports on the variables."""
+    against = next(reasons_against(before, after), "")
+    around = [] if against else [*changes(noted["around"], surroundings(shell))]  # slow
     return {
-        "against": next(reasons_against(before, after), ""),
+        "against": against or not_compared(),
         "modules": (modules := [name for name in sys.modules if name not in noted["modules"] and not is_of_kernel(name)]),
         "installed": all(is_known(name, noted["modules"]) for name in modules),
-        "around": [*changes(noted["around"], surroundings(shell))],
+        "around": around,
         "random": random_states(),
         "used": noted["used"],
         "result": next((name for name, each in state.variables(shell).items() if each is shell.user_ns.get(RESULT)), ""),
@@ -129,6 +134,8 @@ def reasons_against(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iter
     """Yield why a real run may have done something else, or has done what cannot be seen."""
     if resource.getrusage(resource.RUSAGE_CHILDREN) != noted["ended"] or used.programs_run():
         yield "it starts processes, which find no network in a trial"
+    if unknown:
+        yield not_compared()
     if noted["scheduled"]:
         yield f"it calls {noted['scheduled'][0]}, which does nothing in a trial"
     if {*threading.enumerate()} - noted["threads"]:
@@ -223,11 +230,12 @@ def of_own_module(module: str, names: dict[Any, Any], deadline: float) -> dict[A
     """Return the contents of a module that is not installed, such as of the workspace: cells change what it holds."""
     found: dict[Any, Any] = {}
     for name, value in [*names.items()]:
-        if isinstance(value, state.FUNCTIONS):
+        kind = type(value)  # no code of the value's type is run to know it
+        if issubclass(kind, state.FUNCTIONS):
             found[name] = definition(value, deadline, module) if value.__module__ == module else id(value)
-        elif isinstance(value, CACHED):
+        elif issubclass(kind, CACHED):
             found[name] = value.cache_info()
-        elif not (str(name).startswith("__") or isinstance(value, types.ModuleType)):
+        elif not (str(name).startswith("__") or issubclass(kind, types.ModuleType)):
             found[name] = content(value, deadline)
     return {**found, "": [*found]}
 
@@ -300,8 +308,18 @@ def held_by(function: types.FunctionType) -> list[Any]:
 
 
 def content(value: Any, deadline: float) -> Any:
-    """Return a digest of a value, or else what equals no other."""
-    return state.digest_of(value, deadline, Whole)[0] or time.monotonic_ns()
+    """Return a digest of a value, or else what equals no other, and note that (`unknown`)."""
+    digest = ""
+    with contextlib.suppress(Exception, SystemExit):  # border: pickling runs code of the value's type
+        digest = state.digest_of(value, deadline, Whole)[0]
+    if not digest:
+        unknown.append(type(value).__name__)
+    return digest or time.monotonic_ns()
+
+
+def not_compared() -> str:
+    """Return why nobody knows whether a cell has changed something. Empty: all could be compared."""
+    return f"it may have changed an object of the type {unknown[0]}, which cannot be compared" if unknown else ""
 
 
 def is_hidden(name: Any) -> bool:
@@ -415,6 +433,7 @@ def ready(file: str) -> str:
 
 def imported(plan: dict[str, Any], shell: Any) -> str:
     """Import what the trial has imported. Return why the kernel is not as the trial then; empty: it is."""
+    unknown.clear()
     before, known = surroundings(shell) if plan["around"] else {}, {*sys.modules}
     for name in plan["modules"]:
         if plan["unasked"] and not is_known(name, known):
@@ -424,7 +443,7 @@ def imported(plan: dict[str, Any], shell: Any) -> str:
         except BaseException as error:  # noqa: BLE001  # border: code of a module
             return f"{name} cannot be imported: {values.reason_of(error)}"
     more = {*plan["around"]} - {*changes(before, surroundings(shell))} if plan["around"] else ()
-    return f"it changes {min(more)}" if more else ""
+    return not_compared() or (f"it changes {min(more)}" if more else "")
 
 
 def is_known(name: str, known: Collection[str]) -> bool:
