@@ -102,6 +102,7 @@ UNLIKE_A_RUN = {
     "what a cached function of one has returned": "helper.loaded().append(1)",
     "what a cached function has returned": "loaded().append(1)",
     "what a cached method has returned": "C.loaded().append(1)",
+    "what a cached function in a dictionary has returned": "by_name['loaded']().append(1)",
     "a closure in a closure": "outer()",
     "a closure in a dictionary": "by_name['count']()",
     "the priority": "os.nice(1)",
@@ -143,7 +144,7 @@ async def test_a_trial_that_does_more_than_it_can_show_is_not_harmless(tmp_path)
         "class C: n, deep, loaded = 0, {'a': {'b': {}}}, functools.cache(lambda: [])\n"
         "def counter():\n    k = [0]\n    def count(): k[0] += 1\n    return count\n"
         "def outside(inner):\n    return lambda: inner()\n"
-        "count, outer, by_name = counter(), outside(counter()), {'count': counter()}; pd.held = held = []"
+        "count, outer, by_name = counter(), outside(counter()), {'count': counter(), 'loaded': functools.cache(lambda: [])}; pd.held = held = []"
     )
     async with asking(tmp_path, setup, "[1]", "1") as question:
         (await question()).approve()

@@ -79,7 +79,9 @@ class Whole(state.Comparing):
         if isinstance(value, types.FunctionType) and value is not state.same:
             held = None if is_from_package(value.__globals__) else held_by(value)
             return state.same, (value.__qualname__, id(value)), held
-        if isinstance(value, type | CACHED):
+        if isinstance(value, CACHED):
+            return state.same, (id(value), value.cache_info())
+        if isinstance(value, type):
             return state.same, (id(value),)
         return super().reducer_override(value)
 
