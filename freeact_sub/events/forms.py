@@ -144,9 +144,9 @@ def typed_value(field: QuestionField, text: str) -> Any:
 
 def _named(field: QuestionField, text: str) -> str:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0
-    if text in field.choices or text in field.labels:
-        return text
-    if not 0 < number <= len(field.rows):
+    if text in field.rows:  # what is seen counts before numbers, and both before values that have labels
+        number = field.rows.index(text) + 1
+    elif not 0 < number <= len(field.rows):
         begun = [at for at, row in enumerate(field.rows, 1) if text and row.strip().casefold().startswith(text.casefold())]
         if field.other or len(begun) != 1:
             return text

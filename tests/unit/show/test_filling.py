@@ -56,6 +56,15 @@ def test_the_beginning_of_one_choice_is_that_choice(line: str, value: str | None
         assert asked.values == {"Go on?": value}
 
 
+@each(("line", "value"), [("1", "2"), ("2", "1"), ("high", "1"), ("l", "2"), ("1st", "1st")])
+def test_a_choice_is_what_is_seen_before_its_hidden_value(line: str, value: str) -> None:
+    asked = Asked(
+        QuestionField(name="level", kind="choice", choices=("2", "1", "1st"), labels=("low", "high", "first of all"))
+    )
+    assert asked.questions.answer(line)
+    assert asked.values == {"level": value}
+
+
 def test_one_field_after_another_is_asked_and_what_is_wrong_is_asked_again() -> None:
     asked = Asked(DATABASE, PORT, SECURE, DAYS)
     assert asked.questions.answer("1")
