@@ -103,6 +103,8 @@ UNLIKE_A_RUN = {
     "what a cached function has returned": "loaded().append(1)",
     "what a cached method has returned": "C.loaded().append(1)",
     "what a cached function in a dictionary has returned": "by_name['loaded']().append(1)",
+    "a default of a method": "helper.made.keep()",
+    "a default of a class method": "helper.C.keep_all()",
     "a closure in a closure": "outer()",
     "a closure in a dictionary": "by_name['count']()",
     "the priority": "os.nice(1)",
@@ -120,7 +122,11 @@ UNLIKE_A_RUN = {
 }
 HELPER = """import functools, numpy
 values, numbers, deep = numpy.zeros(2), iter([1, 2]), {'a': {'b': {'c': 0}}}
-class C: items = []
+class C:
+    items = []
+    def keep(self, to=[]): to.append(1)
+    @classmethod
+    def keep_all(cls, to=[]): to.append(1)
 made = C()
 def counter():
     n = 0

@@ -58,6 +58,12 @@ RESULT = "_"
 """The name of the value that the cell put out."""
 IMPORTED = Imported()
 CACHED = type(functools.cache(len))
+METHODS = {
+    **dict.fromkeys((classmethod, staticmethod), ("__func__",)),
+    property: ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+}
+"""The attributes of methods that are functions."""
 SCHEDULES = ("nice", "setpriority", "sched_setaffinity", "sched_setparam", "sched_setscheduler")
 """Functions of `os` that do nothing in a trial (`seccomp.SCHEDULING`)."""
 OF_SHELL = ("ast_node_interactivity", "autocall", "colors", "custom_exceptions", "pdb")
@@ -298,10 +304,17 @@ def definition(value: Any, deadline: float, module: str = "__main__") -> list[An
     """Return marks of a function or class of a cell, or of another module, and of what it holds."""
     if isinstance(value, type):
         caches = [each.cache_info() for each in vars(value).values() if isinstance(each, CACHED)]
-        held = content([*parts_of_class(value, module)], deadline)
+        held = content([*parts_of_class(value, module), *map(held_by, methods_of(value))], deadline)
         names = {name: id(each) for name, each in vars(value).items() if name != "__slotnames__"}  # set by pickling
         return [*names.items(), *caches, held]
     return [id(value.__code__), content(held_by(value), deadline)]
+
+
+def methods_of(kind: type) -> Iterator[types.FunctionType]:
+    """Yield the functions of a class, also those of its class methods, static methods and properties."""
+    for value in vars(kind).values():
+        inner = [getattr(value, name) for name in METHODS.get(type(value), ())]
+        yield from (each for each in (value, *inner) if type(each) is types.FunctionType)
 
 
 def held_by(function: types.FunctionType) -> list[Any]:
