@@ -357,6 +357,7 @@ class AgentTrials:
         """Args: agent: its policy decides. places: the right of a trial to run; more wait."""
         self._agent, self._places = agent, places
         self._running: set[asyncio.Task[Any]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
         self._ahead: dict[int, TrialOfCell] = {}
         """Trials made before a person is asked about these cells."""
         self._kept: dict[CellTurn, KeptTrial] = {}
@@ -385,7 +386,8 @@ class AgentTrials:
     async def advice(self, call: CodeAction) -> Advice | None:
         """Allow a cell that changes nothing, if a rule allows such cells."""
         ruled = HarmlessCode(code=call.code, description=call.description)
-        if (await self._agent.shared.gate.ruling(ruled, self._agent.policy)).verdict != "allow":
+        gate, policy = self._agent.shared.gate, self._agent.policy
+        if (await gate.ruling(ruled, policy)).verdict != "allow" or (await gate.ruling(call, policy)).verdict != "ask":
             return None
         if not isinstance(trial := self.of(call), TrialOfCell):
             return None
@@ -400,9 +402,9 @@ class AgentTrials:
         for turn in [*self._kept]:
             self.drop(turn)
         deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
-        while tasks := {*self._running}:
-            for task in tasks:
-                task.cancel()  # what ends a kernel ends it nevertheless
+        while tasks := {*self._running, *self._ending}:
+            for task in self._running:
+                task.cancel()
             if not (await asyncio.wait(tasks, timeout=deadline - asyncio.get_running_loop().time()))[0]:
                 break
 
@@ -436,8 +438,8 @@ class AgentTrials:
 
     def _end(self, kernel: Kernel) -> None:
         ending = asyncio.create_task(carry_out(kernel.aclose()), name="end of a trial")
-        self._running.add(ending)
-        ending.add_done_callback(self._running.discard)
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def taken_over(self, turn: CellTurn | None, call: CodeAction) -> KeptTrial | None:
         """Take over the trial of a cell that is about to run. None: the cell runs itself.

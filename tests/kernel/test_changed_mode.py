@@ -10,6 +10,7 @@ from support.waiting import THERE, eventually_async
 from freeact_sub import Agent, Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import AgentStarted, ApprovalDecided, ApprovalRequest, Notice, ToolOutput
+from freeact_sub.features.effects import CellTrial
 from freeact_sub.testing import ScriptedModel, prompts
 
 pytestmark = pytest.mark.kernel
@@ -61,7 +62,9 @@ async def test_between_runs_the_kernel_gets_the_wall_of_the_mode_and_keeps_its_v
     assert not (workspace / "other.txt").exists()
 
 
-async def test_during_a_run_calls_are_judged_by_it_at_once_and_the_wall_comes_with_the_next_prompt(tmp_path):
+async def test_during_a_run_calls_are_judged_by_it_at_once_and_the_wall_comes_with_the_next_prompt(tmp_path, monkeypatch):
+    tried, run_trial = [], CellTrial.run
+    monkeypatch.setattr(CellTrial, "run", lambda trial, code: [tried.append(code), run_trial(trial, code)][1])
     script = {"root": [cell("1"), cell("2"), cell("3"), "done"], "again": ["done"]}
     events = []
     async with Agent(Config(workspace=tmp_path), model=ScriptedModel(lambda m, i: next(turns))) as agent:
@@ -84,6 +87,7 @@ async def test_during_a_run_calls_are_judged_by_it_at_once_and_the_wall_comes_wi
         )
         assert [event.allowed for event in events if isinstance(event, ApprovalDecided)] == [True, False]
         assert any("wall" in event.content for event in events if isinstance(event, Notice))
+        assert "2" not in tried
         started = [event.mode for event in (await read(agent.run("again")))[0] if isinstance(event, AgentStarted)]
         assert started == ["auto"]
         with pytest.raises(ConfigError, match="one of plan, ask, auto, full"):
