@@ -358,7 +358,7 @@ class AskingAgent(Protocol):
 
     @property
     def ended(self) -> str:
-        """The reason why the question is open no longer, though nobody has decided."""
+        """The reason why the question is closed, though nobody has decided."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Stop the clocks of the run and the cell, while a person or an adviser is asked."""

@@ -227,7 +227,7 @@ def of_module(module: str, names: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def is_from_package(names: dict[Any, Any]) -> bool:
-    """Whether a module has no file, or one in Python's own folders; not cells. Args: names: the module's."""
+    """Whether a module, other than that of cells, has no file or one of Python's own folders. Args: names: the module's."""
     origin = getattr(names.get("__spec__"), "origin", None)
     if isinstance(origin, str) and os.path.isabs(origin):
         return IMPORTED.is_own(origin)
@@ -355,7 +355,7 @@ def contexts() -> Iterator[tuple[str, str]]:
 
 
 def marks(value: Any, levels: int, module: str = "") -> Any:
-    """Return what tells a value from others: its id, and those of the items of a container, a plain object, a class."""
+    """Return marks of a value: its id, and the ids of the items of a container, a plain object or a class."""
     if module and issubclass(type(value), type) and ATTRIBUTES(value).get("__module__") == module:
         return [id(value), *map(id, ATTRIBUTES(value).values())]
     if levels and not isinstance(value, LEAVES) and not is_of_kernel(type(value).__module__):
