@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import is_interactive, print_line
 from freeact_sub.detached import sockets
-from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun
+from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun, wait_until_ended
 from freeact_sub.detached.host import END_SECONDS, Link, start_hosted
 from freeact_sub.detached.sockets import LiveHost, Wire, live_hosts
 from freeact_sub.errors import ConfigError, SessionError
@@ -57,8 +57,14 @@ def attach(options: argparse.Namespace, settings: "Settings") -> int:
     else:
         found = _live(hosts, wanted)
     if found is not None:
-        with suppress(OSError):  # it has ended meanwhile
-            return Terminal(Wire(sockets.connect(found.name))).relay()
+        with suppress(OSError), sockets.connect(found.name) as connection:
+            wire = Wire(connection)
+            try:
+                return Terminal(wire, attaches=True).relay()
+            except EOFError:
+                print_line(f"{found.session} is ending")
+                wait_until_ended(wire)
+        wanted = found.session
     from freeact_sub.cli.commands import converse  # noqa: PLC0415
 
     return converse(argparse.Namespace(**vars(options), session=wanted or "."), settings)

@@ -33,21 +33,30 @@ def attach_words(session: str) -> str:
 
 
 class Terminal:
-    """The real terminal, as long as it shows one conversation."""
+    """The real terminal, as long as it shows one conversation.
 
-    def __init__(self, host: Wire) -> None:
+    Args:
+        attaches: It comes to a conversation that another terminal has begun, maybe too late.
+    """
+
+    def __init__(self, host: Wire, *, attaches: bool = False) -> None:
         self._host = host
+        self._is_late = attaches
+        """Whether a conversation that ends now has ended before this terminal showed anything of it."""
         self._settings: list[Any] | None = None
         self._session = ""
         self._signals: set[int] = set()
         self._wakeup, self._writer = os.pipe()
 
     def relay(self) -> int:
-        """Show the conversation until it ends, or the terminal leaves it; return the exit status of this process."""
+        """Show the conversation until it ends, or the terminal leaves it; return the exit status of this process.
+
+        Raises:
+            EOFError: It attaches, and came too late: the conversation is about to end, or has ended.
+        """
         numbers = [signal.SIGWINCH, signal.SIGCONT, signal.SIGTERM, signal.SIGINT]
         numbers += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
-        for number in numbers:
-            signal.signal(number, lambda number, _: self._signals.add(number))
+        handlers = {number: signal.signal(number, lambda number, _: self._signals.add(number)) for number in numbers}
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         try:
@@ -57,11 +66,15 @@ class Terminal:
                     if (status := self._step()) is not None:
                         return status
                 except EOFError:
+                    if self._is_late:
+                        raise
                     self._leave(f"the host of this conversation has ended: {self._resume_words}", resets=True)
                     return LOST
         finally:
             self._restore()
             signal.set_wakeup_fd(-1)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     def _take(self, kind: bytes) -> None:
         """Make the terminal raw, and show the conversation in its present size."""
@@ -87,6 +100,7 @@ class Terminal:
         if self._host in ready:
             for kind, content in self._host.frames():
                 if kind == sockets.OUTPUT:
+                    self._is_late = False
                     _write(content)
                 elif kind == sockets.TOLD and (status := self._hear(json.loads(content))) is not None:
                     return status
@@ -132,6 +146,10 @@ class Terminal:
             case "replaced":
                 self._leave(f"another terminal has taken over: {attach_words(self._session)} brings it back", resets=True)
                 return 0
+            case "ending":
+                raise EOFError
+            case "exit" if self._is_late:
+                raise EOFError
             case "exit":
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(-1, 0)
@@ -154,6 +172,15 @@ class Terminal:
         os.kill(0, signal.SIGTSTP)  # the whole job, as the key does; without a shell nothing happens
         self._signals.discard(signal.SIGCONT)
         self._take(sockets.BACK)
+
+
+def wait_until_ended(host: Wire) -> None:
+    """Wait until a host has ended."""
+    with contextlib.suppress(EOFError):
+        while True:
+            select.select([host], [], [])
+            for _ in host.frames():
+                pass
 
 
 def wait_until_begun(host: Wire) -> tuple[int, str]:

@@ -267,7 +267,10 @@ class TerminalHost:
 
     def _obey(self, peer: Wire, kind: bytes, content: bytes) -> None:
         if kind == sockets.ATTACH and len(content) == len(USUAL_SIZE):
-            self._attach(peer, content)
+            if self._is_hung_up or self._killed_at:
+                peer.tell(ends="ending")
+            else:
+                self._attach(peer, content)
         elif kind == sockets.ASK:
             peer.tell(**self._facts)
         elif kind == sockets.END:

@@ -134,6 +134,25 @@ def test_a_window_that_closes_at_rest_ends_the_program(start: Start, server: Cha
     assert "nothing is at work in this folder" in told.shown
 
 
+def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(start: Start, server: Chat) -> None:
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    host, program = family(terminal)
+    terminal.enter("1 + 1")
+    terminal.answer("y", "asks to run this cell")
+    terminal.wait_at_bottom("The cell gave", READY)
+    program.suspend()  # it does not hear that the window has closed
+    terminal.send_signal(signal.SIGKILL)
+    terminal.wait_end()
+    late = start(PROGRAM, "attach", *server.options)
+    late.wait_for("is ending")
+    program.resume()
+    late.wait_at_bottom("The cell gave", READY)
+    assert not psutil.wait_procs([host], timeout=60)[1]
+    late.press(CTRL_D)
+    assert late.wait_end() == 0
+
+
 def test_detaching_at_rest_ends_the_conversation(start: Start, server: Chat) -> None:
     terminal = start(PROGRAM, *server.options)
     terminal.wait_at_bottom(READY)
