@@ -211,7 +211,7 @@ class CellTurn:
     """The place of one cell."""
 
     code: str
-    state: Literal["asked", "allowed"] = "asked"
+    state: Literal["asked", "allowed", "runs"] = "asked"
     values: Mapping[str, Any] | None = None
     """The values of a harmless cell that runs unasked (`KeptTrial.plain_values`)."""
 
@@ -244,6 +244,7 @@ class CellTurns:
         """Note that a cell runs, asked about or not. Yield its turn, if it was asked about."""
         turn = next((turn for turn in self._turns if turn.state == "allowed" and turn.code == code), None)
         if turn is not None:
+            turn.state = "runs"
             self.leave(turn)
         self._running += 1
         self.ran += 1
@@ -431,6 +432,13 @@ class AgentTrials:
         """Return the trial that a run of this cell may take over."""
         return self._kept.get(turn)
 
+    def forget(self, turn: CellTurn, loop: asyncio.AbstractEventLoop) -> None:
+        """Forget a cell whose call is gone, in any thread; the event loop ends its trial if it has not run."""
+        self.turns.leave(turn)
+        if turn in self._kept and turn.state != "runs":
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all trials with it
+                loop.call_soon_threadsafe(self.drop, turn)
+
     def drop(self, turn: CellTurn) -> None:
         """End the trial that is kept for a cell."""
         if (trial := self._kept.pop(turn, None)) is not None:
@@ -511,7 +519,8 @@ class TrialOfCell(CallTrial):
     def __init__(self, trials: AgentTrials, cell: CodeAction) -> None:
         self._trials, self._turn = trials, trials.turns.ask(cell.code)
         self._code, self._ahead = cell.code, list[Tried]()
-        weakref.finalize(cell, trials.turns.leave, self._turn)  # it may be denied before anybody is asked
+        loop = asyncio.get_running_loop()
+        weakref.finalize(cell, trials.forget, self._turn, loop)  # it may be denied before anybody is asked
 
     async def __call__(self, call: Call) -> Tried:
         """Try the cell. A trial before the question holds, unless something has changed."""

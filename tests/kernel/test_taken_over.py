@@ -8,8 +8,9 @@ import pytest
 from support.agents import cell, of_kind
 from support.sandbox import NEEDS_A_WALL
 from support.trials import ON, asking, tree
+from support.waiting import eventually
 
-from freeact_sub import Agent, Config, Decision
+from freeact_sub import Agent, ApprovalDeniedError, Config, Decision, Hook
 from freeact_sub.calls import HARMLESS
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, Notice
 from freeact_sub.features import effects
@@ -295,6 +296,30 @@ async def test_an_unasked_cell_waits_for_no_earlier_one_that_has_run(tmp_path, m
         while (request := await question()) is not None:
             assert request.headless
     assert [output.text for output in of_kind(question.events, CodeExecutionOutput)][2:] == ["1", "[1, 1]", "[1, 1, 1]"]
+
+
+async def test_the_trial_of_an_unasked_cell_that_a_hook_denies_ends_with_its_call(tmp_path, monkeypatch):
+    def denies(call):
+        if call["tool_input"]["code"] == "len(x)":
+            raise ApprovalDeniedError("never")
+
+    tried = []
+    real = effects.AgentTrials.try_out
+
+    async def tries(trials, call, turn):
+        tried.append((trials, turn))
+        return await real(trials, call, turn)
+
+    monkeypatch.setattr(effects.AgentTrials, "try_out", tries)
+    model = ScriptedModel([cell("x = [1]"), cell("x"), cell("len(x)"), cell(SIDE), "done"])
+    hook = Hook("PreToolUse", denies, "execute_ipython_cell")
+    async with Agent(Config(workspace=tmp_path, effects=ON), model=model, hooks=[hook]) as agent:
+        async for event in agent.run("root"):
+            if isinstance(event, ApprovalRequest):
+                if event.call.code == SIDE:
+                    assert len(tried) == 3, "the cell of the hook was tried, too"
+                    await eventually(lambda: not any(trials.kept(turn) for trials, turn in tried))
+                event.decide(Decision(allowed=True, remember="session", pattern=HARMLESS))
 
 
 FORGES = """t = sys.modules['freeact_guest.taken']
