@@ -209,7 +209,8 @@ class TerminalHost:
         """End the program: in good order first."""
         if not self._killed_at:
             self._killed_at = time.monotonic() + END_SECONDS
-            os.kill(self._program, signal.SIGTERM)
+            if not self._is_hung_up:  # a second signal would end it at once
+                os.kill(self._program, signal.SIGTERM)
             os.kill(self._program, signal.SIGCONT)  # one that is stopped would not hear it
 
     def _wait(self, wakeup: int) -> None:

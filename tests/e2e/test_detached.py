@@ -153,6 +153,22 @@ def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(star
     assert late.wait_end() == 0
 
 
+def test_kill_lets_a_program_that_is_ending_end_in_good_order(start: Start, server: Chat, tmp_path: Path) -> None:
+    terminal = start(PROGRAM, *server.options)
+    terminal.wait_at_bottom(READY)
+    _, program = family(terminal)
+    terminal.enter("1 + 1")
+    terminal.answer("y", "asks to run this cell")
+    terminal.wait_at_bottom("The cell gave", READY)
+    program.suspend()  # it does not hear that the window has closed
+    terminal.send_signal(signal.SIGKILL)
+    terminal.wait_end()
+    session = run("sessions", "list", cwd=tmp_path).stdout.split()[0]
+    assert run("kill", session, cwd=tmp_path).stdout.startswith(
+        f"ended: {session}"
+    )  # at once: it leaves its temporary folder
+
+
 def test_detaching_at_rest_ends_the_conversation(start: Start, server: Chat) -> None:
     terminal = start(PROGRAM, *server.options)
     terminal.wait_at_bottom(READY)
