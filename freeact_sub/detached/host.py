@@ -52,7 +52,7 @@ class Link:
         self._told: dict[str, Any] = {}
 
     def tell(self, **facts: Any) -> None:
-        """Tell what has changed among the facts: `session`, `workspace`, `state`, `left`."""
+        """Tell what has changed among the facts: `session`, `workspace`, `state`, `is_ending`, `left`."""
         if new := {name: value for name, value in facts.items() if self._told.get(name) != value or name == "left"}:
             self._told |= new
             self._wire.tell(**new)
@@ -268,7 +268,7 @@ class TerminalHost:
 
     def _obey(self, peer: Wire, kind: bytes, content: bytes) -> None:
         if kind == sockets.ATTACH and len(content) == len(USUAL_SIZE):
-            if self._is_hung_up or self._killed_at:
+            if self._is_hung_up or self._killed_at or self._facts.get("is_ending"):
                 peer.tell(ends="ending")
             else:
                 self._attach(peer, content)
@@ -310,7 +310,7 @@ class TerminalHost:
         with contextlib.suppress(EOFError):  # it has ended
             for _, content in self._link.frames():
                 told |= json.loads(content)
-        self._facts |= {name: told[name] for name in ("session", "workspace", "state") if name in told}
+        self._facts |= {name: told[name] for name in ("session", "workspace", "state", "is_ending") if name in told}
         if "session" in told and self._terminal is not None:
             self._terminal.tell(session=told["session"])
         if "begun" in told and self._caller is not None:

@@ -30,11 +30,12 @@ class Away:
         if self._link.is_detached:
             self._leave("")
 
-    def report(self) -> None:
-        """Tell the host about the conversation, whenever it may have changed."""
+    def report(self, *, is_ending: bool) -> None:
+        """Tell the host about the conversation, whenever it may have changed. Args: is_ending: nothing else can follow."""
         agent = self._present.agent
         session = agent.session_id if agent is not None else None
-        self._link.tell(session=session, workspace=str(self._present.config.workspace), state=self._state)
+        workspace = str(self._present.config.workspace)
+        self._link.tell(session=session, workspace=workspace, state=self._state, is_ending=is_ending)
         if self._present.phase == "running":
             self._link.begun()
 

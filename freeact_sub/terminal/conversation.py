@@ -335,7 +335,7 @@ class Conversation:
         if present.phase == "cancelling" and present.run is not None and isinstance(event, ev.AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
-        self._report()
+        self.report()
         if isinstance(event, ev.AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):
             self._give_back_of_child(event.agent_id, sent)
         if isinstance(event, ev.AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
@@ -345,11 +345,12 @@ class Conversation:
     def _set_phase(self, phase: Phase) -> None:
         self.present.phase = phase
         self.display.refresh()
-        self._report()
+        self.report()
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Tell the host about the conversation, whenever it may have changed."""
         if self.away is not None:
-            self.away.report()
+            self.away.report(is_ending=self._leaving or self.present.phase == "ending")
 
     async def _begun(self, agent: "Agent", typed: str) -> "Run | None":
         """Return the run of a prompt. None: an MCP server gives no attachment, so the prompt is in the line again."""

@@ -153,6 +153,31 @@ def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(star
     assert late.wait_end() == 0
 
 
+def test_a_terminal_that_comes_after_ctrl_d_continues_the_session(start: Start, server: Chat) -> None:
+    terminal = start(PROGRAM, "--yes", *server.options)
+    terminal.wait_at_bottom(READY)
+    host, program = family(terminal)
+    terminal.enter("1 + 1")
+    terminal.wait_at_bottom("The cell gave", READY)
+    kernels = program.children(recursive=True)
+    for process in kernels:
+        process.suspend()  # their end takes seconds
+    terminal.press(CTRL_D)
+    terminal.wait_at_bottom("ending")
+    program.suspend()
+    for process in kernels:
+        process.resume()
+    late = start(PROGRAM, "attach", *server.options)
+    late.wait_for("is ending")
+    program.resume()
+    terminal.wait_for("continue with")
+    assert terminal.wait_end() == 0
+    late.wait_at_bottom("The cell gave", READY)
+    late.press(CTRL_D)
+    assert late.wait_end() == 0
+    assert not psutil.wait_procs([host, program], timeout=60)[1]
+
+
 def test_kill_lets_a_program_that_is_ending_end_in_good_order(start: Start, server: Chat, tmp_path: Path) -> None:
     terminal = start(PROGRAM, *server.options)
     terminal.wait_at_bottom(READY)
