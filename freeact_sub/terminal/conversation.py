@@ -515,6 +515,7 @@ class Person:
                 f"not an answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; /2 shows the second question)"
             )
         self.display.refresh()
+        self.conversation.report()
 
     def say(self, text: str) -> None:
         """Queue a prompt; in a program with one prompt it goes to the agent."""

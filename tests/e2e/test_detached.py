@@ -194,6 +194,17 @@ def test_kill_lets_a_program_that_is_ending_end_in_good_order(start: Start, serv
     )  # at once: it leaves its temporary folder
 
 
+def test_a_prompt_that_waits_for_the_start_is_run_without_a_window(start: Start, server: Chat, tmp_path: Path) -> None:
+    terminal = start(PROGRAM, "--yes", *server.options)
+    terminal.wait_until(lambda: any(text in terminal.bottom for text in ("starting", READY)), "the line")
+    terminal.enter("open('ran', 'w')")
+    terminal.wait_for_match("^(queued:|>) open.'ran', 'w'.$(?s:.*)^>$")  # entered
+    terminal.send_signal(signal.SIGKILL)
+    terminal.wait_end()
+    wait_until(lambda: not hosts())
+    assert (tmp_path / "ran").exists()
+
+
 def test_detaching_at_rest_ends_the_conversation(start: Start, server: Chat) -> None:
     terminal = start(PROGRAM, *server.options)
     terminal.wait_at_bottom(READY)
