@@ -21,7 +21,7 @@ from support.cli import PROGRAM, Chat, chat, environment, run
 from support.terminal import CTRL_D, READY, Terminal
 from support.waiting import until_there, wait_until
 
-from freeact_sub.detached.sockets import connect, may_connect
+from freeact_sub.detached.sockets import connect, live_hosts, may_connect
 from freeact_sub.system.process import state_folder
 from freeact_sub.terminal.interrupts import INTERRUPTED
 
@@ -51,7 +51,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
         yield start
     for host in hosts():  # of a test that has failed
-        os.kill(host, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(host, signal.SIGTERM)
     wait_until(lambda: not hosts())
 
 
@@ -105,11 +106,11 @@ def test_a_conversation_is_left_and_goes_on_from_terminal_to_terminal(start: Sta
     terminal.reply("/detach\r", "asks to run this cell")
     assert terminal.wait_end() == 0
     assert re.search(r"\ndetached: freeact-sub attach \S+$", terminal.shown)
-    assert state_of(tmp_path) == "waiting for you"
+    wait_until(lambda: state_of(tmp_path) == "waiting for you")  # a host that is slow to answer counts as open
     second = start(PROGRAM, "attach", rows=24, columns=80)
     second.answer("y", "asks to run this cell")
     second.wait_at_bottom("1 agent at work")
-    assert state_of(tmp_path) == "working"
+    wait_until(lambda: state_of(tmp_path) == "working")
     third = start(PROGRAM, "attach", rows=30, columns=120)
     third.wait_at_bottom("1 agent at work")
     assert second.wait_end() == 0
@@ -397,7 +398,7 @@ def test_ctrl_z_stops_the_terminal_and_the_work_goes_on(start: Start, server: Ch
     shell.press("\x1a")
     shell.wait_at_bottom("stopped; the work goes on, and fg brings it back", "shell>")
     (tmp_path / "go").touch()
-    wait_until(lambda: state_of(tmp_path) == "open")
+    wait_until(lambda: [host.state for host in live_hosts()] == ["done"])
     shell.enter("clear; fg")
     shell.wait_for("The cell gave")  # what was told meanwhile
     shell.wait_at_bottom(READY)

@@ -1,9 +1,9 @@
 """Terminal, host, program and kernel are killed at random moments: no question is lost, no process is left."""
 
+import contextlib
 import os
 import random
 import re
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,16 @@ def script(request: dict[str, Any]) -> ChatReply:
     return ["I have ", "ended."] if over else [ChatCall("execute_ipython_cell", {"code": CODE})]
 
 
+def words_of(process: psutil.Process) -> str:
+    """The command line. Empty: it has ended, as the trial of a cell does at any time."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def of_the_program(process: psutil.Process, host: psutil.Process) -> dict[str, psutil.Process | None]:
     program = next(iter(host.children()), None)
-    kernels = [found for found in host.children(recursive=True) if "forkserver/server.py" in " ".join(found.cmdline())]
+    kernels = [found for found in host.children(recursive=True) if "forkserver/server.py" in words_of(found)]
     return {"terminal": process, "host": host, "program": program, "kernel": kernels[-1] if kernels else None}
 
 
@@ -63,7 +70,8 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
         everything += [process for process in of_the_program(client, host).values() if process is not None]
         target = of_the_program(client, host)[victim]
         if target is not None:
-            os.kill(target.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                target.kill()
         if victim == "kernel":
             if at == "asked":
                 terminal.answer("y", "asks to run this cell")

@@ -206,7 +206,7 @@ class Terminal:
     def _read(self) -> bool:
         """Take in what the program writes, or wait a moment; False once it has closed the terminal."""
         try:
-            content = self._child.read_nonblocking(65536, timeout=0.05)
+            content = self._read_or_wait()
             self.written += content
             self._stream.feed(content)
         except pexpect.TIMEOUT:
@@ -214,3 +214,9 @@ class Terminal:
         except pexpect.EOF:
             return False
         return True
+
+    def _read_or_wait(self) -> bytes:
+        try:
+            return bytes(self._child.read_nonblocking(65536, timeout=0.05))
+        except pexpect.EOF:  # the program has ended since pexpect looked for output, and may have written before
+            return bytes(self._child.read_nonblocking(65536, timeout=0))
