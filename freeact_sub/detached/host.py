@@ -106,6 +106,7 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
     ours.close()
     os.setsid()
     to_program, to_host = socket.socketpair()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the host's word to the program, which no starter means to have ignored
     program = os.fork()
     if program == 0:
         os.close(folder)
@@ -114,7 +115,6 @@ def start_hosted(*, detached: bool = False) -> Link | Wire | None:
         listener.close()
         to_program.close()
         os.setsid()
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the host's word, which no starter means to have ignored
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
         for number in (0, 1) if detached or not os.isatty(2) else (0, 1, 2):
             os.dup2(slave, number)
