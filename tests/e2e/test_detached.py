@@ -76,6 +76,11 @@ def state_of(folder: Path) -> str:
     return found[1] if found else ""
 
 
+def wait_until_state_is(state: str, folder: Path) -> None:
+    """A host that is busy for a moment, as one whose terminal leaves, counts as `open`."""
+    wait_until(lambda: state_of(folder) == state)
+
+
 def all_of(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
@@ -84,7 +89,7 @@ def test_the_first_use(start: Start, server: Chat, tmp_path: Path) -> None:
     told = run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path).stdout
     session = re.fullmatch(r"detached: freeact-sub attach (\S+)\n", told)
     assert session, told
-    wait_until(lambda: state_of(tmp_path) == "waiting for you")
+    wait_until_state_is("waiting for you", tmp_path)
     terminal = start(PROGRAM, "attach", rows=30, columns=70)
     terminal.wait_for("> print(6 * 7)")
     terminal.answer("y", "asks to run this cell")
@@ -106,20 +111,21 @@ def test_a_conversation_is_left_and_goes_on_from_terminal_to_terminal(start: Sta
     terminal.reply("/detach\r", "asks to run this cell")
     assert terminal.wait_end() == 0
     assert re.search(r"\ndetached: freeact-sub attach \S+$", terminal.shown)
-    wait_until(lambda: state_of(tmp_path) == "waiting for you")  # a host that is slow to answer counts as open
+    wait_until_state_is("waiting for you", tmp_path)
     second = start(PROGRAM, "attach", rows=24, columns=80)
     second.answer("y", "asks to run this cell")
     second.wait_at_bottom("1 agent at work")
-    wait_until(lambda: state_of(tmp_path) == "working")
+    wait_until_state_is("working", tmp_path)
     third = start(PROGRAM, "attach", rows=30, columns=120)
     third.wait_at_bottom("1 agent at work")
     assert second.wait_end() == 0
     assert "another terminal has taken over" in second.shown
     third.send_signal(signal.SIGKILL)  # as a window that closes
     third.wait_end()
+    left = all_of(host)
+    assert program in left
     (tmp_path / "go").touch()
-    psutil.wait_procs(all_of(host), timeout=60)  # nothing is left to do, and nobody is there
-    assert not any(process.is_running() for process in (host, program))
+    assert not psutil.wait_procs(left, timeout=60)[1]  # nothing is left to do, and nobody is there
     assert state_of(tmp_path) == "completed"
 
 
@@ -145,6 +151,7 @@ def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(star
     program.suspend()  # it does not hear that the window has closed
     terminal.send_signal(signal.SIGKILL)
     terminal.wait_end()
+    wait_until(lambda: is_hung_up(program))
     late = start(PROGRAM, "attach", *server.options)
     late.wait_for("is ending")
     program.resume()
@@ -233,7 +240,7 @@ def test_a_stopped_host_is_open_and_comes_back_by_attach_and_ends_by_kill(
 ) -> None:
     session = run("run", "--detach", "print(6 * 7)", *server.options, cwd=tmp_path).stdout.split()[-1]
     (host,) = map(psutil.Process, hosts())
-    wait_until(lambda: state_of(tmp_path) == "waiting for you")
+    wait_until_state_is("waiting for you", tmp_path)
     host.suspend()
     assert state_of(tmp_path) == "open"
     with contextlib.suppress(BlockingIOError):
@@ -255,7 +262,7 @@ def test_kill_says_where_a_program_without_a_terminal_ends(server: Chat, tmp_pat
     command = [PROGRAM, "run", "--yes", f"open('begun', 'w'); {WAITS}", *server.options]
     with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL) as program:
         wait_until((tmp_path / "begun").exists)
-        wait_until(lambda: state_of(tmp_path) == "open")
+        wait_until_state_is("open", tmp_path)
         session = run("sessions", "list", cwd=tmp_path).stdout.split()[0]
         told = run("kill", session[:-1], cwd=tmp_path, check=1).stderr
         (tmp_path / "go").touch()
@@ -328,6 +335,12 @@ def test_a_connection_of_a_process_that_has_ended_is_refused(tmp_path: Path) -> 
             assert not may_connect(connection, os.getpid())
 
 
+def is_hung_up(program: psutil.Process) -> bool:
+    """Whether a stopped program has a SIGHUP, which it will hear of."""
+    (pending,) = re.findall(r"ShdPnd:\s*(\S+)", Path(f"/proc/{program.pid}/status").read_text())
+    return bool(int(pending, 16) >> (signal.SIGHUP - 1) & 1)
+
+
 def hosts() -> list[int]:
     """The hosts that have a socket."""
     folder = state_folder() / "hosts"
@@ -355,6 +368,7 @@ for name in os.listdir():
     terminal.answer("y", "asks to run this cell")
     terminal.answer("y", "asks to write this file", "/freeact/hosts/")
     terminal.wait_for("The cell gave told: b''")
+    terminal.wait_at_bottom(READY)
     terminal.press(CTRL_D)
     terminal.wait_end()
 
