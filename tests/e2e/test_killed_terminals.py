@@ -14,6 +14,7 @@ from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, chat, environment
 from support.terminal import CTRL_D, READY, Terminal
 from support.thorough import THOROUGH
+from support.waiting import command_of, wait_until
 
 from freeact_sub.sessions import session_store
 
@@ -30,16 +31,9 @@ def script(request: dict[str, Any]) -> ChatReply:
     return ["I have ", "ended."] if over else [ChatCall("execute_ipython_cell", {"code": CODE})]
 
 
-def words_of(process: psutil.Process) -> str:
-    """The command line. Empty: it has ended, as the trial of a cell does at any time."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return " ".join(process.cmdline())
-    return ""
-
-
 def of_the_program(process: psutil.Process, host: psutil.Process) -> dict[str, psutil.Process | None]:
     program = next(iter(host.children()), None)
-    kernels = [found for found in host.children(recursive=True) if "forkserver/server.py" in words_of(found)]
+    kernels = [found for found in host.children(recursive=True) if "forkserver/server.py" in command_of(found)]
     return {"terminal": process, "host": host, "program": program, "kernel": kernels[-1] if kernels else None}
 
 
@@ -90,7 +84,7 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
 
 def come_back(options: list[str], folder: Path, prompt: str) -> str:
     """Attach to the session, answer what is open, and go on with it; what became of the question."""
-    session = next(found for found in session_store().sessions(folder) if found.title == prompt)
+    session = wait_until(lambda: next((each for each in session_store().sessions(folder) if each.title == prompt), None))
     with Terminal([PROGRAM, "attach", session.session_id, *options], cwd=folder, env=environment()) as terminal:
         terminal.wait_for(prompt)
         terminal.wait_until(lambda: READY in terminal.bottom or "asks to run this cell" in terminal.bottom, "an end")
@@ -99,10 +93,10 @@ def come_back(options: list[str], folder: Path, prompt: str) -> str:
             became = "was asked again"
             terminal.answer("y", "asks to run this cell")
             terminal.wait_at_bottom(READY)
-        elif found := re.search(r"(denied|cancelled): (.*)", terminal.shown):
-            became = f"did not run: {found[2]}"
         else:
-            assert "the cell ran" in terminal.shown or "I have ended" in terminal.shown, terminal.shown
+            terminal.wait_for_match(r"(denied|cancelled): .|the cell ran|I have ended")  # a block may follow the line
+            if found := re.search(r"(denied|cancelled): (.*)", terminal.shown):
+                became = f"did not run: {found[2]}"
         before = terminal.shown.count("I have ended")
         terminal.enter("and on")
         terminal.answer("y", "asks to run this cell")

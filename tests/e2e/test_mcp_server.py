@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitResult
 from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, chat, environment, prompt_of, texts_of
-from support.waiting import WORKS_ON, eventually, wait_until
+from support.waiting import WORKS_ON, eventually, is_running, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp]
 
@@ -194,7 +194,7 @@ async def served_over_http(folder: Path, reply: Any, mode: str) -> AsyncIterator
                 process.terminate()
                 process.wait()
     assert below
-    await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+    await eventually(lambda: not any(is_running(each.pid) for each in below))
 
 
 @asynccontextmanager
@@ -294,7 +294,7 @@ async def test_nothing_is_left_when_the_client_is_killed(tmp_path, mode, tool, a
             below = psutil.Process(client.pid).children(recursive=True)
             os.kill(client.pid, signal.SIGKILL)
             client.wait()
-            await eventually(lambda: not any(each.is_running() and each.status() != "zombie" for each in below))
+            await eventually(lambda: not any(is_running(each.pid) for each in below))
     assert len(below) >= 3
 
 

@@ -18,6 +18,7 @@ import pytest
 from support.chat_server import ChatCall, ChatReply
 from support.cli import chat, environment
 from support.programs import copy_examples
+from support.waiting import command_of
 
 from freeact_sub.events import AgentEvent, AgentFinished, CodeExecutionOutputChunk
 
@@ -87,8 +88,8 @@ class Service:
     def fork_servers(self) -> list[psutil.Process]:
         """Programs of ours below the service that are no forks of another one."""
         below = psutil.Process(self.process.pid).children(recursive=True)
-        servers = {process.pid: process for process in below if "forkserver" in " ".join(process.cmdline())}
-        return [process for process in servers.values() if process.ppid() not in servers]
+        servers = {process.pid: process for process in below if "forkserver" in command_of(process)}
+        return [process for process in servers.values() if process.is_running() and process.ppid() not in servers]
 
 
 @pytest.fixture

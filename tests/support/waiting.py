@@ -95,6 +95,14 @@ async def tick_of_files(folder: Path) -> None:
     await eventually(is_later)
 
 
+def command_of(process: psutil.Process) -> str:
+    """The words that a process was started with. Empty: it has ended, as one that was listed may a moment later."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def is_running(pid: int) -> bool:
     """Whether the process is there and has not ended; a zombie has ended."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.terminal import ESCAPE, READY, Terminal
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 from freeact_sub import list_sessions
 
@@ -104,7 +104,7 @@ def test_a_program_that_is_killed_at_the_question_leaves_nothing_and_its_session
     left = psutil.Process(terminal.pid).children(recursive=True)
     assert left
     os.kill(terminal.pid, signal.SIGKILL)
-    wait_until(lambda: not any(process.is_running() and process.status() != "zombie" for process in left))
+    wait_until(lambda: not any(is_running(process.pid) for process in left))
     again = start(SESSION=list_sessions()[0].session_id)
     again.enter("go on")
     again.wait_for("Your kernel is new", "the last run was", "(the program ended before anybody answered)")
