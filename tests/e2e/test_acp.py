@@ -274,14 +274,15 @@ def test_files_are_no_client(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
     with chat(script) as server:
         program = Path(__file__).parents[1] / "support" / "acp_client.py"
         env = {**environment(tmp_path), "PYTHONPATH": str(program.parents[1])}
         command = [sys.executable, str(program), str(tmp_path), *server.options, "--mode", "ask"]
         client = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
         try:
-            wait_until(lambda: (tmp_path / "ready").exists() or client.poll() is not None)
-            agent = psutil.Process(int((tmp_path / "ready").read_text()))
+            wait_until(lambda: (ready.exists() and ready.read_text()) or client.poll() is not None)
+            agent = psutil.Process(int(ready.read_text()))
             running = [agent, *agent.children(recursive=True)]
             assert len(running) > 3, "kernels are among them"
         finally:

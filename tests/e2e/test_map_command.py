@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_what_is_done(tmp_path: Path, number: int) -> None:
         in_order = environment() | {"FREEACT_MODELS__QUOTE_ABOVE": "100"}  # no pilots are chosen
         program = WarmProgram(command, cwd=tmp_path, env=in_order, stderr=subprocess.PIPE, text=True)
         kept = tmp_path / "out.csv.answers.jsonl"
-        _wait(lambda: kept.exists() and kept.read_text().count("\n") == 21, program)
+        _wait(lambda: kept.exists() and kept.read_text().count("\n") == 21 and len(server.server.requests) == 30, program)
         program.send_signal(number)
         _, said = program.communicate(timeout=LIMIT_SECONDS)
         if number == signal.SIGINT:
