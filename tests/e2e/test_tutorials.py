@@ -210,12 +210,14 @@ def test_the_first_approval_looks_as_printed(folder: Path) -> None:
             terminal.enter(question.splitlines()[0].removeprefix("> "))
             terminal.wait_for(*(line for line in question.splitlines() if line.strip()))
             assert (folder / "2023.csv").exists()
-            terminal.press("y")
+            terminal.answer("y")
             terminal.wait_for(done.strip())
             terminal.wait_at_bottom(READY)
             assert (folder / "archive/2023.csv").exists()
             terminal.enter("/undo")
-            terminal.wait_until((folder / "2023.csv").exists, "the file to be back")
+            terminal.wait_for("undone: ")
+            assert (folder / "2023.csv").exists()
+            terminal.wait_at_bottom(READY)
             terminal.enter("/exit")
             assert terminal.wait_end() == 0
 

@@ -288,6 +288,7 @@ def test_ctrl_c_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal)
     terminal.wait_at_bottom(READY)
     terminal.enter("still there?")
     terminal.wait_for("echo: ")
+    terminal.wait_at_bottom(READY)
     terminal.press(CTRL_D)
     assert terminal.wait_end() == 0
 

@@ -29,8 +29,10 @@ def test_what_nobody_has_read_comes_back_to_the_line(tmp_path: Path) -> None:
             terminal.wait_gone("> sent and not read")
         terminal.enter("fail half of an answer")
         terminal.wait_for("✗ failed")
-        terminal.wait_at_bottom(READY, "> fail half of an answer")
-        assert terminal.shown.count("half of an answer") == 3  # typed, answered, and in the line again
+        terminal.wait_at_bottom(READY)
+        terminal.wait_until(  # typed, answered, and in the line again
+            lambda: terminal.shown.count("half of an answer") == 3, "the prompt to be in the line again"
+        )
         terminal.press(CTRL_C)
         terminal.wait_until(lambda: terminal.bottom.count("> fail half") == 1, "the line to be empty")
         terminal.enter("broken and whole")
@@ -84,6 +86,6 @@ def test_all_code_that_runs_unasked_is_told(tmp_path: Path) -> None:
         terminal.enter("/status")
         terminal.wait_for("asks before anything that matters, but code runs unasked (this session)")
         terminal.enter("/mode plan")
-        terminal.wait_at_bottom("plan")
+        terminal.wait_at_bottom("mode plan: ")
         terminal.press(CTRL_D)
         assert terminal.wait_end() == 0
