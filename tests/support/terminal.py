@@ -118,6 +118,10 @@ class Terminal:
         """What stands on the screen without scrolling."""
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
 
+    def wait_until_whole(self) -> None:
+        """Wait until a drawing has come to its end: the cursor is hidden from its first row to its last."""
+        self._wait(lambda: self._is_whole, "a whole drawing")
+
     def wait_for(self, *texts: str) -> None:
         """Wait until all the texts are shown."""
         self._wait(lambda: all(text in self.shown for text in texts), f"{texts} to be shown")
@@ -165,9 +169,8 @@ class Terminal:
 
         def counts() -> bool:
             shown = self.bottom
-            is_whole = not self.screen.cursor.hidden  # the cursor is hidden from the first row that is drawn to the last
             has_keys = any(key in shown for key in KEYS) and WAITING not in map(str.strip, shown.splitlines())
-            return is_whole and has_keys and all(text in shown for text in texts)
+            return self._is_whole and has_keys and all(text in shown for text in texts)
 
         self._wait(counts, f"{texts} to be on the screen, with keys that count")
         self.press(keys)
@@ -195,6 +198,10 @@ class Terminal:
     def descendants(self) -> list[psutil.Process]:
         """The processes that the program has started."""
         return psutil.Process(self.pid).children(recursive=True)
+
+    @property
+    def _is_whole(self) -> bool:
+        return not self.screen.cursor.hidden
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS

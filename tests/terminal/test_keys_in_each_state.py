@@ -74,6 +74,7 @@ def queued(*lines: str) -> Step:
 
 def nothing(terminal: Terminal) -> None:
     """What stands in the line stays, and is written on."""
+    terminal.wait_until_whole()
     line = terminal.screen.display[terminal.screen.cursor.y].rstrip()
     time.sleep(KEYS_SECONDS * 2)  # for longer the key and the next one do not belong together
     terminal.press("x")

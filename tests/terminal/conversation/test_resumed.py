@@ -119,7 +119,7 @@ def test_what_was_undone_and_what_went_along_is_not_drawn_again(start: Start, tm
     terminal.wait_for("undone: say undone")
     terminal.wait_at_bottom(READY)
     again = start(left(terminal))
-    again.wait_at_bottom("> say @notes.md please", READY)
+    again.wait_at_bottom("> say @notes.md please", "echo: say @notes.md please", READY)
     assert "> say undone" not in again.shown
     begin = again.shown.index("> say @notes.md please")
     assert "buy rain gauges" not in again.shown[begin : again.shown.index("echo:", begin)]

@@ -46,11 +46,13 @@ def test_each_line_of_code_stands_on_the_terminal_once(tmp_path: Path, kind: str
             terminal.wait_at_bottom("asks to run", KEYS)
             if kind != "not tried":
                 terminal.wait_gone("trying it")
+            terminal.wait_until_whole()
             assert standing(terminal, lines) == lines, terminal.shown
             assert lines[-1] in terminal.bottom
             terminal.reply("y", KEYS)
             terminal.wait_for(f"all of it was {'handed out' if kind == 'of a child' else 'asked'}")
             terminal.wait_gone(KEYS)
+            terminal.wait_until_whole()
             after = standing(terminal, lines)
             assert len(after) == len({*after}), terminal.shown
             terminal.wait_at_bottom("type a")
