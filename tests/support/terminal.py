@@ -21,6 +21,8 @@ CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
+END_OF_RUN = re.compile(r"\d s · \d+ turns? · .*tokens$", re.MULTILINE)
+"""The last line of a run."""
 KEYS = ("y yes", "Esc no answer")
 """One of them is in the line of keys of a question, once keys count."""
 ALTERNATE = 1049
@@ -121,6 +123,12 @@ class Terminal:
     def wait_until_whole(self) -> None:
         """Wait until a drawing has come to its end: the cursor is hidden from its first row to its last."""
         self._wait(lambda: self._is_whole, "a whole drawing")
+
+    def wait_ended(self, *, runs: int) -> None:
+        """Wait until so many runs have ended and all of them is printed: that may be a moment after the line is free."""
+        self._wait(
+            lambda: len(END_OF_RUN.findall(self.shown)) == runs and READY in self.bottom, f"the last line of run {runs}"
+        )
 
     def wait_for(self, *texts: str) -> None:
         """Wait until all the texts are shown."""

@@ -276,7 +276,7 @@ def test_text_that_is_being_written_is_shown_and_then_printed_once(terminal: Ter
     assert "and its end" not in terminal.shown
     (tmp_path / "go").touch()
     terminal.wait_for("and its end")
-    terminal.wait_at_bottom(READY)
+    terminal.wait_ended(runs=1)
     assert terminal.shown.count("the beginning of a text") == 1
 
 

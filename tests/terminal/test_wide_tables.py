@@ -27,12 +27,11 @@ def test_a_frame_is_as_wide_as_the_window(tmp_path: Path) -> None:
     widths = {}
     with Terminal(command, cwd=tmp_path, env=env, rows=50, columns=80) as terminal:
         terminal.wait_at_bottom(READY)
-        for name, columns in (("first", 80), ("second", 132)):
+        for runs, (name, columns) in enumerate((("first", 80), ("second", 132)), start=1):
             terminal.resize(50, columns)
             terminal.enter(f"run {name}")
             terminal.answer("y", "asks to run this cell")
-            terminal.wait_for(f"end of {name}\n")
-            terminal.wait_at_bottom(READY)
+            terminal.wait_ended(runs=runs)
             rows = rows_of(terminal, name)
             assert len(rows) % 2 == 0, rows
             assert all(row.strip().startswith(("0 ", "1 ")) for row in rows), f"a row of the table is folded: {rows}"

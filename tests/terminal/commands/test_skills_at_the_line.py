@@ -29,6 +29,6 @@ def test_a_skill_is_completed_and_sent_and_its_text_is_there_once(tmp_path: Path
         terminal.wait_at_bottom(READY)
         terminal.enter("/tidy-rows again")
         terminal.wait_for("stands above, in this conversation", "again")
-        terminal.wait_at_bottom(READY)
+        terminal.wait_ended(runs=2)
         assert terminal.shown.count("empty rows first.") == 1
         assert terminal.shown.count("> /tidy-rows of ridge.csv") == 1
