@@ -16,7 +16,7 @@ from support import card_program
 from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
-from support.waiting import LIMIT_SECONDS, wait_until
+from support.waiting import LIMIT_SECONDS, is_running, wait_until
 from support.warm import WarmProgram, forking
 
 from freeact_sub.system.safe_files import mounts_in
@@ -90,7 +90,7 @@ def test_whatever_is_killed_around_a_card_nothing_is_lost_and_nothing_is_left(nu
             victim.kill()
         there += program.all_processes()
         program.end()
-        wait_until(lambda: not [each for each in there if each.is_running() and each.status() != psutil.STATUS_ZOMBIE])
+        wait_until(lambda: not [each for each in there if each.is_running() and is_running(each.pid)])
         found = [path.name for path in workspace.iterdir() if path.name != ".freeact"]
         assert found == ["rows"] or (found == ["done"] and answer != "no"), told
         assert victim is there[0] or program.told["result"][0] == "completed", told
