@@ -231,7 +231,8 @@ def processes():
 async def test_whatever_is_killed_nothing_is_lost_and_nothing_is_left(tmp_path, killed):
     forever = "open('of-the-trial', 'w').close()\nwhile True: pass"
     setup = "import os; x = 1; print(os.getpid())"
-    async with asking(tmp_path, setup, forever, "print('here')", effects={**ON, "seconds": 2}) as question:
+    bound = ON if killed == "the trial" else {**ON, "seconds": 2}
+    async with asking(tmp_path, setup, forever, "print('here')", effects=bound, kernel={"spares": 0}) as question:
         (await question()).approve()
         request, before = await question(), processes()
         [kernel] = [int(ran.text) for ran in of_kind(question.events, CodeExecutionOutput)]

@@ -183,7 +183,7 @@ async def test_nothing_outside_is_changed_by_code_that_asks_nobody(tmp_path):
     low_level = {name: code.replace("TERMINAL", os.ttyname(of_program)) for name, code in LOW_LEVEL.items()}
     lines = "\n".join(f"print({name!r}, end=': '); tried({code})" for name, code in low_level.items())
     alone = [code.replace("%s", folder).replace("PORT", str(port)) for code in ALONE.values()]
-    async with asking(workspace, setup, lines, *alone) as question:
+    async with asking(workspace, setup, lines, *alone, kernel={"spares": 0}) as question:
         (await question()).approve()
         request, before, files, ours = await question(), tree(outside), tree(workspace), processes()
         effects = await request.effects_ready()
