@@ -60,6 +60,13 @@ def patience_with_gateways(monkeypatch):
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.LOST_SECONDS", 60.0)
 
 
+@pytest.fixture(autouse=True)
+def patience_with_trials(monkeypatch):
+    """On a loaded machine one takes long to start, and to compare."""
+    for name in ("START_SECONDS", "OWN_CELL_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(f"freeact_sub.features.effects.{name}", 60.0)
+
+
 @pytest.fixture
 def make(tmp_path):
     def make_agent(script, taps=(), **config):
