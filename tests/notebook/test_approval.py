@@ -114,6 +114,7 @@ def panel_of(screen):
     return widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
 
 
+@in_virtual_time
 async def test_all_that_has_stood_for_a_moment_is_approved_at_once(monkeypatch):
     screen, answers = FakeScreen(), Answers()
     asking = ButtonQuestions(screen, on_refused=lambda: None)
@@ -179,6 +180,7 @@ async def test_a_page_that_was_loaded_again_leaves_no_question_open(monkeypatch,
     asking.close()
 
 
+@in_virtual_time
 async def test_a_question_that_has_moved_takes_no_click_for_a_moment():
     """Two quick clicks at the same place approved two questions."""
     screen, answers = FakeScreen(), Answers()
