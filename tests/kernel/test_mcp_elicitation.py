@@ -115,13 +115,13 @@ async def test_code_in_a_cell_calls_and_its_clock_stands_still(run_asking, serve
         await outlast(limit)  # that of the cell, and of the call
         assert event.answer(BOOKED)
 
-    limit = 10 if tool == "book_anew" else 3  # for it the server is started once more
+    limit = 3
     server, kernel = server_of(call_timeout_seconds=limit), KernelConfig(cell_timeout_seconds=limit)
-    first = f"try: await agent.mcp.asking.{tool}()\nexcept Exception: pass\n" if tool == "book_anew" else ""
-    script = [[cell(f"{first}print(await agent.mcp.asking.{tool}())")], "done"]
-    events = await run_asking(server, script, late, kernel=kernel)
+    first = [gives(BOOKED)] if tool == "book_anew" else []  # for it the server is started once more
+    script = [*(calls_of(tool) if first else ()), [cell(f"print(await agent.mcp.asking.{tool}())")], "done"]
+    events = await run_asking(server, script, *first, late, kernel=kernel)
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == [FORMS[tool]]
-    (request,) = of_kind(events, QuestionRequest)
+    *_, request = of_kind(events, QuestionRequest)
     assert request.tool_call_id is not None
 
 
