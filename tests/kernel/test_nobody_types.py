@@ -141,6 +141,9 @@ async def test_a_command_is_shown_in_a_terminal_and_gives_its_exit_code(kernel, 
 async def test_an_interrupted_command_ends_with_what_it_has_started(kernel, tmp_path):
     ran = await run_cell(kernel, "!trap '' INT HUP; sleep 1000 & echo $! > pid; wait", limit=2)
     assert ran.status == "timeout"
+    programs = "import sys; programs = sys.modules['freeact_guest.programs']"
+    await run_cell(kernel, f"{programs}; kept = programs.INTERRUPT_SECONDS; programs.INTERRUPT_SECONDS = 60")
     ran = await run_cell(kernel, "!trap 'echo caught; exit 5' INT; sleep 1000 & wait", limit=2)
     assert (ran.status, "caught" in ran.text) == ("timeout", True)
+    await run_cell(kernel, "programs.INTERRUPT_SECONDS = kept")
     assert (await run_cell(kernel, "print('next')")).text == "next\n"

@@ -149,7 +149,7 @@ from support.waiting import WORKS_ON, eventually, wait_until
 from freeact_sub import Agent, Config
 from freeact_sub.testing import ScriptedModel
 
-WORKS = ToolCallPart("execute_ipython_cell", {"code": WORKS_ON})
+WORKS = ToolCallPart("execute_ipython_cell", {"code": f"open('works', 'w').close(); {WORKS_ON}"})
 
 def make(provider="fork"):
     folder = tempfile.mkdtemp(dir=os.getcwd())
@@ -211,9 +211,13 @@ async def main():
     await asyncio.Event().wait()
 """,
     "Ctrl-C in run_sync": """
+def interrupt_at_work(agent):
+    wait_until((agent.config.workspace / "works").exists)
+    os.kill(os.getpid(), signal.SIGINT)
+
 def main():
     agent = make()
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Thread(target=interrupt_at_work, args=(agent,)).start()
     agent.run_sync("go")
 """,
 }
