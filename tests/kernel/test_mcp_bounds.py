@@ -344,6 +344,7 @@ def test_a_daemon_that_outlives_guard_and_host_is_swept(host):
         processes = [process.pid for process in below(psutil.Process(program.pid))]
         daemons = [pid for pid in host.pids() if os.getsid(pid) == pid]
         assert len(daemons) == 1
+        os.kill(program.pid, signal.SIGSTOP)  # it would end the daemon once the guard is gone
         for pid in (*(pid for pid in processes if pid not in daemons), program.pid):
             os.kill(pid, signal.SIGKILL)
         program.wait(LOADED_MACHINE_SECONDS)
