@@ -66,7 +66,9 @@ for name in (".agents/hooks.json", ".claude/hooks/check.py", "tools/format.py"):
 
 
 @NEEDS_A_WALL
-async def test_hooks_of_a_file_hold_for_what_a_cell_does_and_a_cell_cannot_change_them(tmp_path):
+async def test_hooks_of_a_file_hold_for_what_a_cell_does_and_a_cell_cannot_change_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("freeact_sub.hooks.SLOW_SECONDS", 60.0)  # one that takes long is told of as well
+
     def refuse(data):
         return (
             {"decision": "block", "reason": "no secrets"} if data["tool_input"]["file_path"].endswith("secret.txt") else None
