@@ -28,6 +28,8 @@ PIECE: Final = 65536
 CONTENT_BYTES: Final = 2**20
 """Bound on a frame."""
 ANSWER_SECONDS: Final = 1.0
+WAKING_SECONDS: Final = 10.0
+"""Seconds for the answer of a host to attach to, or to end: it may have been stopped, or the machine busy."""
 POLL_SECONDS: Final = 0.02
 _HEADER: Final = struct.Struct("!cI")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -220,7 +222,7 @@ def _asked(name: str, *, wakes: bool) -> LiveHost | None:
                 os.kill(int(name), signal.SIGCONT)
             host = Wire(connection)
             host.put(ASK)
-            select.select([host], [], [], ANSWER_SECONDS)
+            select.select([host], [], [], WAKING_SECONDS if wakes else ANSWER_SECONDS)
             told = json.loads(next(host.frames())[1])
             return LiveHost(name=name, session=told["session"] or name, workspace=told["workspace"], state=told["state"])
     except (OSError, EOFError, StopIteration, ValueError, KeyError):  # it is about to begin or to end, or refuses us

@@ -16,7 +16,7 @@ from support.terminal import CTRL_D, READY, Terminal
 from support.thorough import THOROUGH
 from support.waiting import command_of, wait_until
 
-from freeact_sub.sessions import session_store
+from freeact_sub.sessions import StoredSession, session_store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.slow]
 TIMES = 20 if THOROUGH else 6
@@ -57,6 +57,7 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
         client = psutil.Process(terminal.pid)
         (host,) = client.children()
         everything = [client, host, *host.children(recursive=True)]
+        wait_until(lambda: session_of(folder, prompt))
         if at == "running":
             terminal.answer("y", "asks to run this cell")
         moment = time.monotonic() + chance.random() * 0.6
@@ -82,9 +83,15 @@ def kill_one(chance: random.Random, folder: Path, number: int) -> str:
     return f"{victim} killed, {at}: {again}"
 
 
+def session_of(folder: Path, prompt: str) -> StoredSession | None:
+    """The session of this first prompt. None: it is not on disk yet."""
+    return next((each for each in session_store().sessions(folder) if each.title == prompt), None)
+
+
 def come_back(options: list[str], folder: Path, prompt: str) -> str:
     """Attach to the session, answer what is open, and go on with it; what became of the question."""
-    session = wait_until(lambda: next((each for each in session_store().sessions(folder) if each.title == prompt), None))
+    session = session_of(folder, prompt)
+    assert session is not None
     with Terminal([PROGRAM, "attach", session.session_id, *options], cwd=folder, env=environment()) as terminal:
         terminal.wait_for(prompt)
         terminal.wait_until(lambda: READY in terminal.bottom or "asks to run this cell" in terminal.bottom, "an end")
