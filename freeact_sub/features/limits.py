@@ -60,14 +60,14 @@ class LimitsPart(RunPart):
         """Ask the person, and return how much more there is. 0: nobody is there, or the limit holds."""
         if reached.limit != CELL_SECONDS and reached.owner != self._root.agent.agent_id:
             return 0.0
-        said, more, rows = self._words(reached, asker)
+        (said, more, rows), is_money = self._words(reached, asker), reached.limit == "cost_usd"
         field = QuestionField(
             name=NAME,
-            prompt="Go on?",
+            prompt="Go on? You may also type an amount such as $2.50." if is_money else "Go on?",
             kind="choice",
             choices=(*rows,),
             labels=(*rows.values(),),
-            other=reached.limit == "cost_usd",
+            other=is_money,
         )
         wrong = ""
         for _ in range(ASKED):
@@ -107,8 +107,8 @@ class LimitsPart(RunPart):
         said = f"The limit of {words} is reached: {taken}, for this prompt{children}."
         if reached.needed is not None:
             said += f" The next request may take {number(reached.needed)}."
-        typed = ", or type an amount such as $2.50" if reached.limit == "cost_usd" else ""
-        return said, reached.bound, {MORE: f"yes, {number(reached.bound)} more{typed}", STOP: "no, stop"}
+        more = max(reached.bound, reached.amount + (reached.needed or 0.0) - reached.bound)
+        return said, more, {MORE: f"yes, {number(more)} more", STOP: "no, stop"}
 
 
 class LimitsFeature(Feature):

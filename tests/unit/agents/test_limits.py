@@ -79,6 +79,12 @@ async def test_money_may_be_typed_and_another_text_is_asked_again(run):
     assert 2 < result.tree_usage.cost_usd <= 3.5
 
 
+@each("bound", [{"cost_usd": 0.001}, {"tokens": 1_000}])
+async def test_a_yes_is_enough_for_the_next_request_where_that_takes_more_than_the_bound(run, bound):
+    asked, _, result = await run(endless, ["more", "stop"], budget=Budget(**bound))
+    assert (len(asked), result.usage.turns > 0) == (2, True)
+
+
 async def test_a_no_ends_it_where_an_amount_may_be_typed_and_a_yes_is_asked_how_much(run):
     asked, _, result = await run(endless, ["yes", "No", "more"], budget=Budget(cost_usd=2))
     assert asked[1].prompt.startswith(
