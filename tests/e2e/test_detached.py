@@ -81,6 +81,11 @@ def wait_until_state_is(state: str, folder: Path) -> None:
     wait_until(lambda: state_of(folder) == state)
 
 
+def wait_until_at_rest() -> None:
+    """Wait until the host has heard that nothing is at work: a drawing may tell it a moment earlier."""
+    wait_until(lambda: [host.state for host in live_hosts()] == ["done"])
+
+
 def all_of(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
@@ -148,6 +153,7 @@ def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(star
     terminal.enter("1 + 1")
     terminal.answer("y", "asks to run this cell")
     terminal.wait_at_bottom("The cell gave", READY)
+    wait_until_at_rest()
     program.suspend()  # it does not hear that the window has closed
     terminal.send_signal(signal.SIGKILL)
     terminal.wait_end()
@@ -167,6 +173,7 @@ def test_a_terminal_that_comes_after_ctrl_d_continues_the_session(start: Start, 
     host, program = family(terminal)
     terminal.enter("1 + 1")
     terminal.wait_at_bottom("The cell gave", READY)
+    wait_until_at_rest()
     kernels = program.children(recursive=True)
     for process in kernels:
         process.suspend()  # their end takes seconds
@@ -193,6 +200,7 @@ def test_kill_lets_a_program_that_is_ending_end_in_good_order(start: Start, serv
     terminal.enter("1 + 1")
     terminal.answer("y", "asks to run this cell")
     terminal.wait_at_bottom("The cell gave", READY)
+    wait_until_at_rest()
     program.suspend()  # it does not hear that the window has closed
     terminal.send_signal(signal.SIGKILL)
     terminal.wait_end()
@@ -412,7 +420,7 @@ def test_ctrl_z_stops_the_terminal_and_the_work_goes_on(start: Start, server: Ch
     shell.press("\x1a")
     shell.wait_at_bottom("stopped; the work goes on, and fg brings it back", "shell>")
     (tmp_path / "go").touch()
-    wait_until(lambda: [host.state for host in live_hosts()] == ["done"])
+    wait_until_at_rest()
     shell.enter("clear; fg")
     shell.wait_for("The cell gave")  # what was told meanwhile
     shell.wait_at_bottom(READY)
