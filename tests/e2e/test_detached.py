@@ -181,7 +181,8 @@ def test_a_terminal_that_comes_after_ctrl_d_continues_the_session(start: Start, 
     terminal.wait_at_bottom("ending")
     program.suspend()
     for process in kernels:
-        process.resume()
+        with contextlib.suppress(psutil.NoSuchProcess):  # the program has killed it meanwhile
+            process.resume()
     late = start(PROGRAM, "attach", *server.options)
     late.wait_for("is ending")
     program.resume()
