@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from freeact_sub.cli.streams import is_interactive, print_line
 from freeact_sub.detached import sockets
-from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun, wait_until_ended
+from freeact_sub.detached.client import Terminal, attach_words, wait_until_begun
 from freeact_sub.detached.host import END_SECONDS, Link, start_hosted
 from freeact_sub.detached.sockets import LiveHost, Wire, live_hosts
 from freeact_sub.errors import ConfigError, SessionError
@@ -58,12 +59,11 @@ def attach(options: argparse.Namespace, settings: "Settings") -> int:
         found = _live(hosts, wanted)
     if found is not None:
         with suppress(OSError), sockets.connect(found.name) as connection:
-            wire = Wire(connection)
             try:
-                return Terminal(wire, attaches=True).relay()
+                return Terminal(Wire(connection), attaches=True).relay()
             except EOFError:
                 print_line(f"{found.session} is ending")
-                wait_until_ended(wire)
+                _wait_for_end(connection)
         wanted = found.session
     from freeact_sub.cli.commands import converse  # noqa: PLC0415
 
@@ -97,6 +97,13 @@ def _why_no_host(wanted: str, settings: "Settings") -> str:
     return f"no program is at work on a session {wanted} (freeact-sub sessions list)"
 
 
+def _wait_for_end(connection: socket.socket, seconds: float | None = None) -> None:
+    """Wait until a host has ended, which ends after its program. Raises: OSError: It is gone already, or takes too long."""
+    connection.settimeout(seconds)
+    while connection.recv(sockets.PIECE):
+        pass
+
+
 def kill(options: argparse.Namespace, settings: "Settings") -> int:
     """End a conversation that has a program, with all that it has started (`freeact-sub kill ID`)."""
     host = _live(live_hosts(wakes=True), options.session_id)
@@ -105,9 +112,7 @@ def kill(options: argparse.Namespace, settings: "Settings") -> int:
     try:
         with sockets.connect(host.name) as connection:
             Wire(connection).put(sockets.END)
-            connection.settimeout(KILL_SECONDS)
-            while connection.recv(sockets.PIECE):  # the host ends last
-                pass
+            _wait_for_end(connection, KILL_SECONDS)
     except TimeoutError:
         raise SessionError(f"{host.session} does not end in {KILL_SECONDS:g} s: end its host, process {host.name}") from None
     except OSError:  # it is gone

@@ -33,13 +33,10 @@ def attach_words(session: str) -> str:
 
 
 class Terminal:
-    """The real terminal, as long as it shows one conversation.
-
-    Args:
-        attaches: It comes to a conversation that another terminal has begun, maybe too late.
-    """
+    """The real terminal, as long as it shows one conversation."""
 
     def __init__(self, host: Wire, *, attaches: bool = False) -> None:
+        """Args: attaches: it comes to a conversation that began without it, maybe too late."""
         self._host = host
         self._is_late = attaches
         """Whether a conversation that ends now has ended before this terminal showed anything of it."""
@@ -52,7 +49,7 @@ class Terminal:
         """Show the conversation until it ends, or the terminal leaves it; return the exit status of this process.
 
         Raises:
-            EOFError: It attaches, and came too late: the conversation is about to end, or has ended.
+            EOFError: It attaches, and comes too late: the conversation is about to end, or has ended.
         """
         numbers = [signal.SIGWINCH, signal.SIGCONT, signal.SIGTERM, signal.SIGINT]
         numbers += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
@@ -73,6 +70,8 @@ class Terminal:
         finally:
             self._restore()
             signal.set_wakeup_fd(-1)
+            os.close(self._wakeup)
+            os.close(self._writer)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
@@ -146,9 +145,7 @@ class Terminal:
             case "replaced":
                 self._leave(f"another terminal has taken over: {attach_words(self._session)} brings it back", resets=True)
                 return 0
-            case "ending":
-                raise EOFError
-            case "exit" if self._is_late:
+            case "ending" | "exit" if self._is_late:
                 raise EOFError
             case "exit":
                 with contextlib.suppress(ChildProcessError):
@@ -172,15 +169,6 @@ class Terminal:
         os.kill(0, signal.SIGTSTP)  # the whole job, as the key does; without a shell nothing happens
         self._signals.discard(signal.SIGCONT)
         self._take(sockets.BACK)
-
-
-def wait_until_ended(host: Wire) -> None:
-    """Wait until a host has ended."""
-    with contextlib.suppress(EOFError):
-        while True:
-            select.select([host], [], [])
-            for _ in host.frames():
-                pass
 
 
 def wait_until_begun(host: Wire) -> tuple[int, str]:

@@ -60,7 +60,8 @@ class LimitsPart(RunPart):
         """Ask the person, and return how much more there is. 0: nobody is there, or the limit holds."""
         if reached.limit != CELL_SECONDS and reached.owner != self._root.agent.agent_id:
             return 0.0
-        (said, more, rows), is_money = self._words(reached, asker), reached.limit == "cost_usd"
+        said, more, rows = self._words(reached, asker)
+        is_money = reached.limit == "cost_usd"
         field = QuestionField(
             name=NAME,
             prompt="Go on? You may also type an amount such as $2.50." if is_money else "Go on?",

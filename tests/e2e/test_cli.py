@@ -19,7 +19,7 @@ import psutil
 import pytest
 from support.chat_server import ChatCall, ChatReply, HttpError, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, run, texts_of, turn_of
-from support.waiting import is_running, wait_until
+from support.waiting import is_running, pending_signals, wait_until
 from support.warm import WarmProgram
 
 from freeact_sub.cli import main
@@ -457,12 +457,6 @@ def test_a_second_signal_leaves_at_once_and_no_process_behind(start: Start) -> N
 def waiting_bytes(pipe: IO[str]) -> int:
     """How much has been written to the pipe and not been read."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def pending_signals(pid: int) -> bool:
-    """Whether the process has signals that it has not taken yet."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return any(int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd")))
 
 
 @pytest.mark.parametrize("module", ["pydantic_core", "_zmq"], ids=["settings", "model"])

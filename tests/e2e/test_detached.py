@@ -19,7 +19,7 @@ import pytest
 from support.chat_server import ChatCall, ChatReply
 from support.cli import PROGRAM, Chat, chat, environment, run
 from support.terminal import CTRL_D, READY, Terminal
-from support.waiting import until_there, wait_until
+from support.waiting import pending_signals, until_there, wait_until
 
 from freeact_sub.detached.sockets import connect, live_hosts, may_connect
 from freeact_sub.system.process import state_folder
@@ -86,6 +86,25 @@ def wait_until_at_rest() -> None:
     wait_until(lambda: [host.state for host in live_hosts()] == ["done"])
 
 
+def at_rest(start: Start, server: Chat) -> Terminal:
+    """A conversation that has run a cell, and is at rest."""
+    terminal = start(PROGRAM, "--yes", *server.options)
+    terminal.wait_at_bottom(READY)
+    terminal.enter("1 + 1")
+    terminal.wait_at_bottom("The cell gave", READY)
+    wait_until_at_rest()
+    return terminal
+
+
+def close_unheard(terminal: Terminal) -> None:
+    """Close the window of a program that is stopped, so it has not heard of it yet."""
+    program = family(terminal)[1]
+    program.suspend()
+    terminal.send_signal(signal.SIGKILL)
+    terminal.wait_end()
+    wait_until(lambda: signal.SIGHUP in pending_signals(program.pid))
+
+
 def all_of(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
@@ -147,17 +166,9 @@ def test_a_window_that_closes_at_rest_ends_the_program(start: Start, server: Cha
 
 
 def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(start: Start, server: Chat) -> None:
-    terminal = start(PROGRAM, *server.options)
-    terminal.wait_at_bottom(READY)
+    terminal = at_rest(start, server)
     host, program = family(terminal)
-    terminal.enter("1 + 1")
-    terminal.answer("y", "asks to run this cell")
-    terminal.wait_at_bottom("The cell gave", READY)
-    wait_until_at_rest()
-    program.suspend()  # it does not hear that the window has closed
-    terminal.send_signal(signal.SIGKILL)
-    terminal.wait_end()
-    wait_until(lambda: is_hung_up(program))
+    close_unheard(terminal)
     late = start(PROGRAM, "attach", *server.options)
     late.wait_for("is ending")
     program.resume()
@@ -168,12 +179,8 @@ def test_a_terminal_that_comes_while_the_program_ends_continues_the_session(star
 
 
 def test_a_terminal_that_comes_after_ctrl_d_continues_the_session(start: Start, server: Chat) -> None:
-    terminal = start(PROGRAM, "--yes", *server.options)
-    terminal.wait_at_bottom(READY)
+    terminal = at_rest(start, server)
     host, program = family(terminal)
-    terminal.enter("1 + 1")
-    terminal.wait_at_bottom("The cell gave", READY)
-    wait_until_at_rest()
     kernels = program.children(recursive=True)
     for process in kernels:
         process.suspend()  # their end takes seconds
@@ -195,20 +202,10 @@ def test_a_terminal_that_comes_after_ctrl_d_continues_the_session(start: Start, 
 
 
 def test_kill_lets_a_program_that_is_ending_end_in_good_order(start: Start, server: Chat, tmp_path: Path) -> None:
-    terminal = start(PROGRAM, *server.options)
-    terminal.wait_at_bottom(READY)
-    _, program = family(terminal)
-    terminal.enter("1 + 1")
-    terminal.answer("y", "asks to run this cell")
-    terminal.wait_at_bottom("The cell gave", READY)
-    wait_until_at_rest()
-    program.suspend()  # it does not hear that the window has closed
-    terminal.send_signal(signal.SIGKILL)
-    terminal.wait_end()
+    close_unheard(at_rest(start, server))
     session = run("sessions", "list", cwd=tmp_path).stdout.split()[0]
-    assert run("kill", session, cwd=tmp_path).stdout.startswith(
-        f"ended: {session}"
-    )  # at once: it leaves its temporary folder
+    # a program that ends at once leaves its temporary folder, which each test looks for at its end
+    assert run("kill", session, cwd=tmp_path).stdout.startswith(f"ended: {session}")
 
 
 def test_a_prompt_that_waits_for_the_start_is_run_without_a_window(start: Start, server: Chat, tmp_path: Path) -> None:
@@ -342,12 +339,6 @@ def test_a_connection_of_a_process_that_has_ended_is_refused(tmp_path: Path) -> 
         subprocess.run([sys.executable, "-c", connects], check=True)  # a process that it gave it to may be there yet
         with listener.accept()[0] as connection:
             assert not may_connect(connection, os.getpid())
-
-
-def is_hung_up(program: psutil.Process) -> bool:
-    """Whether a stopped program has a SIGHUP, which it will hear of."""
-    (pending,) = re.findall(r"ShdPnd:\s*(\S+)", Path(f"/proc/{program.pid}/status").read_text())
-    return bool(int(pending, 16) >> (signal.SIGHUP - 1) & 1)
 
 
 def hosts() -> list[int]:

@@ -16,7 +16,7 @@ from support import card_program
 from support.elsewhere import CANNOT_FORK
 from support.sandbox import NEEDS_A_WALL
 from support.thorough import sample
-from support.waiting import LIMIT_SECONDS, is_running, wait_until
+from support.waiting import LIMIT_SECONDS, command_of, is_running, wait_until
 from support.warm import WarmProgram, forking
 
 from freeact_sub.system.safe_files import mounts_in
@@ -105,6 +105,6 @@ def test_whatever_is_killed_around_a_card_nothing_is_lost_and_nothing_is_left(nu
 def describe(victim, there):
     """Which process was killed, for people."""
     try:
-        return f"{there.index(victim)} of {len(there)}: {' '.join(victim.cmdline())[-200:]}"
-    except (ValueError, psutil.NoSuchProcess, AttributeError):
+        return f"{there.index(victim)} of {len(there)}: {command_of(victim)[-200:]}"
+    except (ValueError, AttributeError):
         return "nothing"

@@ -5,6 +5,7 @@ cannot import this; `file_rules.py` counts their lines.
 """
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -101,6 +102,13 @@ def command_of(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return ""
+
+
+def pending_signals(pid: int) -> set[int]:
+    """The signals that the process has not taken yet."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return {number for number in signal.valid_signals() for mask in masks if mask >> (number - 1) & 1}
 
 
 def is_running(pid: int) -> bool:
