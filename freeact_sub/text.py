@@ -160,7 +160,7 @@ def label_of(text: str, limit: int) -> str:
 def visible(text: str) -> str:
     r"""Return the text with every character that is not drawn, or changes how others are drawn, written out (`\x1b`).
 
-    Nothing can hide in it from a person who is asked to approve it.
+    A person who approves it sees all of it.
     """
     return _HIDING.sub(_escape, text.replace("\r\n", "\n"))
 

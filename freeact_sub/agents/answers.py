@@ -194,9 +194,9 @@ class AnswerCheck:
     _parts: list[str] = field(default_factory=list, init=False)
     """The parts of an answer that was cut off, or of the final one."""
     _cut: bool = field(default=False, init=False)
-    """Whether the last response was cut off and the model was asked to continue."""
+    """Whether the last response was cut off, so that the model continues it."""
     _asked: bool = field(default=False, init=False)
-    """Whether the task was repeated to the model because it had given no answer."""
+    """Whether the model got its task again, because it had given no answer."""
     _answered: bool = field(default=False, init=False)
     """Whether the last response was an answer. If the run continues all the same, somebody has sent a message."""
 

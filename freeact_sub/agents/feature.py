@@ -268,7 +268,7 @@ class Asker:
 
     @property
     def ended(self) -> str:
-        """The reason why a question is closed that nobody has answered."""
+        """The reason why a question that nobody answered is closed."""
         if self.agent.run.is_cancelled:
             return "cancelled"
         return "the call has ended" if self.clock is None else "the cell has ended"

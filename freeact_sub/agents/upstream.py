@@ -59,7 +59,7 @@ class InnerTasks:
 
 
 class UnusableReplies:
-    """Replies in a row that the model was asked to correct.
+    """The number of replies in a row that a model had to correct.
 
     Report: "`retries={'output': n}` counts the unusable outputs of a whole run. A run of a hundred turns that corrects each
     of its six mistakes at once ends like one that repeats a mistake six times. Count those in a row, or let a capability

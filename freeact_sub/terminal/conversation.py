@@ -333,7 +333,7 @@ class Conversation:
         present = self.present
         event = present.as_seen(event)
         if present.phase == "cancelling" and present.run is not None and isinstance(event, ev.AgentStarted):
-            present.run.cancel()  # it was asked for before there was something to cancel
+            present.run.cancel()  # the cancel came before there was a run
         self.display.show(event)
         self.report()
         if isinstance(event, ev.AgentFinished) and (sent := present.sent_to_children.pop(event.agent_id, ())):

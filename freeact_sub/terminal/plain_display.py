@@ -1,7 +1,7 @@
-"""`PlainDisplay`: a conversation in plain lines: where a terminal cannot move its cursor, and for those who hear it.
+"""`PlainDisplay`: a conversation in plain lines, for terminals that cannot move their cursor and for screen readers.
 
-Nothing that is printed changes afterwards. There are no colours, boxes and marks; agents have names, and questions are
-answered by typed words. The root is told in full, of its children what people are told of them; `/show` prints the rest.
+Nothing that is printed changes afterwards. There are no colours, boxes or marks. Agents have names, and you type words to
+answer questions. The work of the root is printed in full, and the main steps of its children; `/show` prints the rest.
 """
 
 from collections import Counter
@@ -190,7 +190,7 @@ class PlainDisplay(Display):
 
 
 def is_told(block: bl.StoryBlock, *, is_root: bool) -> bool:
-    """Return whether a person is told of a block, unless everything is told."""
+    """Return whether a block is printed without `--verbose`."""
     match block:
         case bl.CallStep(tool_name="task"):
             return False  # a child tells that it starts, and its end

@@ -125,7 +125,7 @@ class _OneRun:
 
     async def _show(self, event: ev.Event) -> None:
         if self._run is not None and isinstance(event, ev.AgentStarted) and (self._interrupted or self._pipe.closed):
-            self._run.cancel()  # it was asked for before there was a run to cancel
+            self._run.cancel()  # the cancel came before there was a run
         self._views.observe(event)
         for pipe, text_of in self._writers:
             await pipe.write(text_of(event))

@@ -1,8 +1,8 @@
 """The interface of tools (`Tool`), the context of a call (`ToolContext`), and requests for children.
 
 A tool knows nothing of agents. All that it needs stands in the context: a kernel, a way to emit events, a gate, and
-`spawn`, a function that the agent placed there. A child is asked for by a parent (`ChildRequest`), or by a model or its code
-(`AskedChild`); both inherit the choices of `ChildChoices` (`calls.py`).
+`spawn`, a function that the agent placed there. A parent asks for a child by a `ChildRequest`, a model or its code by an
+`AskedChild`; both inherit the choices of `ChildChoices` (`calls.py`).
 """
 
 import functools

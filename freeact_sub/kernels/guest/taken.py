@@ -227,7 +227,7 @@ def of_module(module: str, names: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def is_from_package(names: dict[Any, Any]) -> bool:
-    """Whether a module, other than that of cells, has no file or one of Python's own folders. Args: names: the module's."""
+    """Whether a module has no file, or one in Python's own folders; the module of cells is none. Args: names: its names."""
     origin = getattr(names.get("__spec__"), "origin", None)
     if isinstance(origin, str) and os.path.isabs(origin):
         return IMPORTED.is_own(origin)
